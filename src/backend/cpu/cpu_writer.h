@@ -1,0 +1,171 @@
+/* Turns the changed bytes of a chunk into an LZ4 or Snappy block of the canonical zero-run profile, without
+ * ever holding the mask: literals are XORed out of old and new as they are written. Owns the room in the
+ * block: nothing is written beyond `bytes` + XCI_BLOCK_SLACK. Does not own finding changed bytes, nor
+ * the raw block that replaces one that has outgrown it.
+ *
+ * Both formats obey one rule: a zero run of five bytes or more becomes one literal zero and offset-1
+ * copies of the rest. In LZ4 the copies keep off the end of the block as codec/lz4_block.h says. In Snappy
+ * there are as many copies of 64 bytes as fit and one for what is left, in the two-byte form if that is
+ * 4 to 11 bytes. */
+#ifndef XCI_CPU_WRITER_H
+#define XCI_CPU_WRITER_H
+
+#include "backend/cpu/cpu_tally.h"
+#include "codec/lz4_block.h"
+#include "codec/snappy_block.h"
+
+#define XCI_SHORTEST_RUN (1 + XCI_LZ4_MIN_MATCH)
+
+typedef struct xci_writer {
+    const uint8_t *old_bytes, *new_bytes;
+    uint32_t bytes, codec;
+    uint32_t anchor;         /* literals not yet written begin here */
+    uint32_t zero;           /* the zero run at the end of what was seen begins here */
+    uint32_t zero_end;       /* a run that begins here or later stays literal */
+    uint32_t copy_end;       /* no copy reaches beyond */
+    uint8_t *block, *at;
+    const uint8_t *limit;    /* a block that reaches it is not smaller than raw */
+} xci_writer;
+
+/* out = old XOR new. */
+XCI_CPU_INLINE void xci_xor(uint8_t *restrict out, const uint8_t *old_bytes, const uint8_t *new_bytes,
+                            uint32_t count) {
+    for (uint32_t i = 0; i < count; ++i)
+        out[i] = old_bytes[i] ^ new_bytes[i];
+}
+
+/* Sixteen mask bytes, whatever is needed of them. */
+XCI_CPU_INLINE void xci_xor16(uint8_t *out, const uint8_t *old_bytes, const uint8_t *new_bytes) {
+    const uint64_t low = xci_load64(old_bytes) ^ xci_load64(new_bytes);
+    const uint64_t high = xci_load64(old_bytes + 8) ^ xci_load64(new_bytes + 8);
+    xci_store64(out, low);
+    xci_store64(out + 8, high);
+}
+
+XCI_CPU_INLINE void xci_write_begin(xci_writer *writer, const xci_encode_job *job, uint32_t codec) {
+    const uint32_t bytes = job->bytes;
+    *writer = (xci_writer){
+        .old_bytes = job->old_bytes, .new_bytes = job->new_bytes, .bytes = bytes, .codec = codec,
+        .zero_end = bytes, .copy_end = bytes,
+        .block = job->block, .at = job->block, .limit = job->block + bytes,
+    };
+    if (codec == XORCAST_CODEC_LZ4) {
+        writer->zero_end = bytes > XCI_LZ4_LAST_MATCH_START ? bytes - XCI_LZ4_LAST_MATCH_START : 0;
+        writer->copy_end = bytes - (uint32_t)xci_min(bytes, XCI_LZ4_LAST_LITERALS);
+    } else {
+        writer->at += xci_varint_put(writer->at, bytes);
+    }
+}
+
+XCI_CPU_INLINE void xci_write_literals(xci_writer *writer, uint32_t count) {
+    xci_xor(writer->at, writer->old_bytes + writer->anchor, writer->new_bytes + writer->anchor, count);
+    writer->at += count;
+}
+
+/* The bytes of an LZ4 length of which the token's nibble holds 15 already. */
+XCI_CPU_INLINE void xci_write_lz4_length(xci_writer *writer, uint32_t above) {
+    const uint32_t full = above / 255;
+    memset(writer->at, 255, full);
+    writer->at[full] = (uint8_t)(above - full * 255);
+    writer->at += full + 1;
+}
+
+/* Few literals and a match that is not very long, without a branch on either: sixteen literals and sixteen
+ * length bytes are written, of which the needed ones stay. */
+XCI_CPU_INLINE void xci_write_lz4_short(xci_writer *writer, uint32_t literals, uint32_t code) {
+    const uint32_t nibble = code < XCI_LZ4_NIBBLE ? code : XCI_LZ4_NIBBLE, above = code - nibble;
+    const uint32_t full = above / 255, length_bytes = code < XCI_LZ4_NIBBLE ? 0 : full + 1;
+    uint8_t *at = writer->at;
+    *at = (uint8_t)(literals << 4 | nibble);
+    xci_xor16(at + 1, writer->old_bytes + writer->anchor, writer->new_bytes + writer->anchor);
+    at += 1 + literals;
+    xci_store16(at, 1);
+    memset(at + 2, 255, 16);
+    at[2 + full] = (uint8_t)(above - full * 255);
+    writer->at = at + 2 + length_bytes;
+}
+
+#define XCI_SHORT_CODE (XCI_LZ4_NIBBLE + 16u * 255u)
+
+/* Literals from the anchor and a match; 0: none, the block ends. False: the block is not smaller than raw.
+ * Where it is true, at most 50 bytes beyond `limit` were written. */
+XCI_CPU_INLINE bool xci_write_lz4(xci_writer *writer, uint32_t literals, uint32_t match) {
+    const uint32_t code = match - XCI_LZ4_MIN_MATCH;
+    if (__builtin_expect(literals < XCI_LZ4_NIBBLE && code < XCI_SHORT_CODE && writer->at < writer->limit &&
+                             writer->bytes - writer->anchor >= 16, 1)) {
+        xci_write_lz4_short(writer, literals, code);
+        return true;
+    }
+    const uint32_t length = match != 0 ? code : 0;
+    const int64_t size = 1 + (int64_t)literals + literals / 255 + 3 + length / 255 + 1;
+    if (size > writer->limit + 4 - writer->at)
+        return false;
+    *writer->at++ = (uint8_t)(xci_min(literals, XCI_LZ4_NIBBLE) << 4 | xci_min(length, XCI_LZ4_NIBBLE));
+    if (literals >= XCI_LZ4_NIBBLE)
+        xci_write_lz4_length(writer, literals - XCI_LZ4_NIBBLE);
+    xci_write_literals(writer, literals);
+    if (match == 0)
+        return true;
+    xci_store16(writer->at, 1);
+    writer->at += 2;
+    if (length >= XCI_LZ4_NIBBLE)
+        xci_write_lz4_length(writer, length - XCI_LZ4_NIBBLE);
+    return true;
+}
+
+/* As xci_write_lz4, in Snappy. */
+XCI_CPU_INLINE bool xci_write_snappy(xci_writer *writer, uint32_t literals, uint32_t copy) {
+    const int64_t size = 4 + (int64_t)literals + 3 * ((int64_t)copy / XCI_SNAPPY_LONGEST_COPY + 1);
+    if (size > writer->limit + 8 - writer->at)
+        return false;
+    if (literals > 0) {
+        writer->at = xci_snappy_put_literal(writer->at, literals);
+        xci_write_literals(writer, literals);
+    }
+    for (; copy >= XCI_SNAPPY_LONGEST_COPY; copy -= XCI_SNAPPY_LONGEST_COPY)
+        writer->at = xci_snappy_put_zeros(writer->at, XCI_SNAPPY_LONGEST_COPY);
+    if (copy > 0)
+        writer->at = xci_snappy_put_zeros(writer->at, copy);
+    return true;
+}
+
+/* The zero run that ends at `end` (a changed byte, or the end of the chunk), which may be no run at all. */
+XCI_CPU_INLINE bool xci_write_run(xci_writer *writer, uint32_t end) {
+    const uint32_t zero = writer->zero;
+    if (end - zero < XCI_SHORTEST_RUN || zero >= writer->zero_end)
+        return true;
+    const uint32_t anchor = writer->anchor, stop = end < writer->copy_end ? end : writer->copy_end;
+    const uint32_t literals = zero + 1 - anchor, match = stop - zero - 1;
+    const bool fits = writer->codec == XORCAST_CODEC_LZ4 ? xci_write_lz4(writer, literals, match)
+                                                         : xci_write_snappy(writer, literals, match);
+    writer->anchor = stop;
+    return fits;
+}
+
+/* Mask bytes of the word at `base`, which are not all zero, and no run of five zeros lies between them. */
+XCI_CPU_INLINE bool xci_write_part(xci_writer *writer, uint32_t base, uint64_t mask) {
+    const bool fits = xci_write_run(writer, base + ((uint32_t)__builtin_ctzll(mask) >> 3));
+    writer->zero = base + 8 - ((uint32_t)__builtin_clzll(mask) >> 3);
+    return fits;
+}
+
+/* The mask of a word, which is not zero. Words come in rising order. */
+XCI_CPU_INLINE bool xci_write_word(xci_writer *writer, uint32_t word, uint64_t mask) {
+    const uint64_t low = mask & 0xffff, high = mask & ~UINT64_C(0xffffffffffff);
+    /* A run of five fits only round the middle four bytes. */
+    if (__builtin_expect((low | high) == mask && low != 0 && high != 0, 0))
+        return xci_write_part(writer, word * 8, low) && xci_write_part(writer, word * 8, high);
+    return xci_write_part(writer, word * 8, mask);
+}
+
+/* Size of the finished block, or 0 if it is not smaller than raw. */
+XCI_CPU_INLINE uint32_t xci_write_end(xci_writer *writer) {
+    if (!xci_write_run(writer, writer->bytes))
+        return 0;
+    const uint32_t rest = writer->bytes - writer->anchor;
+    const bool fits = writer->codec == XORCAST_CODEC_LZ4 ? xci_write_lz4(writer, rest, 0)
+                                                         : xci_write_snappy(writer, rest, 0);
+    return fits && writer->at < writer->limit ? (uint32_t)(writer->at - writer->block) : 0;
+}
+
+#endif

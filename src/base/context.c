@@ -1,0 +1,147 @@
+/* Contexts: creation, forks, and the record and log of failures. Memory is in memory.c. */
+#include "base/context.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend/backend.h"
+#include "base/pool.h"
+
+#define MAX_THREADS 256u /* a pool larger than any host we know gains nothing and may be a typing error */
+
+static xorcast_status check_options(const xorcast_context_options *options) {
+    if (options->struct_size != sizeof *options)
+        return XORCAST_BAD_ARGUMENT;
+    if ((options->allocate == NULL) != (options->release == NULL) || options->threads > MAX_THREADS)
+        return XORCAST_BAD_ARGUMENT;
+    if (options->device != 0)
+        return XORCAST_UNSUPPORTED;
+    return XORCAST_OK;
+}
+
+static uint32_t cpu_count(void) {
+    const long count = sysconf(_SC_NPROCESSORS_ONLN);
+    return count < 1 ? 1 : count > (long)MAX_THREADS ? MAX_THREADS : (uint32_t)count;
+}
+
+static xorcast_context *context_over(xci_shared *shared) {
+    xorcast_context *context = calloc(1, sizeof *context);
+    if (context == NULL)
+        return NULL;
+    if (pthread_mutex_init(&context->lock, NULL) != 0) {
+        free(context);
+        return NULL;
+    }
+    context->shared = shared;
+    context->error.tensor = context->error.chunk = XORCAST_NO_INDEX;
+    return context;
+}
+
+xorcast_status xorcast_context_create(const xorcast_context_options *options, xorcast_context **context_out) {
+    static const xorcast_context_options defaults = XORCAST_CONTEXT_OPTIONS_INIT;
+    if (context_out == NULL)
+        return XORCAST_BAD_ARGUMENT;
+    if (options == NULL)
+        options = &defaults;
+    TRY(check_options(options));
+    const xci_backend *backend = xci_backend_find(options->backend);
+    if (backend == NULL)
+        return XORCAST_UNSUPPORTED;
+
+    xci_shared *shared = calloc(1, sizeof *shared);
+    if (shared == NULL)
+        return XORCAST_NO_HOST_MEMORY;
+    shared->options = *options;
+    if (shared->options.threads == 0)
+        shared->options.threads = cpu_count();
+    if (shared->options.log_level == 0)
+        shared->options.log_level = XORCAST_LOG_WARNING;
+    shared->options.backend = backend->name;
+    shared->backend = backend;
+    atomic_init(&shared->references, 1);
+
+    xorcast_context *context = context_over(shared);
+    if (context == NULL) {
+        free(shared);
+        return XORCAST_NO_HOST_MEMORY;
+    }
+    const xorcast_status status = xci_pool_create(context, shared->options.threads, &shared->pool);
+    if (status < 0) {
+        xorcast_context_destroy(context);
+        return status;
+    }
+    *context_out = context;
+    return XORCAST_OK;
+}
+
+void xorcast_context_destroy(xorcast_context *context) {
+    if (context == NULL)
+        return;
+    xci_shared *shared = context->shared;
+    if (atomic_fetch_sub(&shared->references, 1) == 1) {
+        xci_pool_destroy(context, shared->pool);
+        free(shared);
+    }
+    pthread_mutex_destroy(&context->lock);
+    free(context);
+}
+
+xorcast_status xci_context_fork(xorcast_context *context, xorcast_context **fork_out) {
+    xorcast_context *fork = context_over(context->shared);
+    if (fork == NULL)
+        FAIL(context, XORCAST_NO_HOST_MEMORY, "no memory for a context; free some and try again");
+    atomic_fetch_add(&context->shared->references, 1);
+    *fork_out = fork;
+    return XORCAST_OK;
+}
+
+uint32_t xci_context_threads(const xorcast_context *context) { return context->shared->options.threads; }
+
+static void log_text(xorcast_context *context, xorcast_log_level level, const char *text) {
+    static const char *const names[] = {"", "error", "warning", "info", "debug"};
+    const xorcast_context_options *options = &context->shared->options;
+    if ((uint32_t)level > options->log_level)
+        return;
+    if (options->log != NULL)
+        options->log(options->user, level, text);
+    else
+        fprintf(stderr, "xorcast: %s: %s\n", names[level], text);
+}
+
+void xci_log(xorcast_context *context, xorcast_log_level level, const char *format, ...) {
+    char text[640];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    log_text(context, level, text);
+}
+
+xorcast_status xci_fail(xorcast_context *context, xorcast_status status, xci_place place, const char *format, ...) {
+    xorcast_error error = {status, place.os_error, 0, place.tensor, place.chunk, {0}};
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error.text, sizeof error.text, format, arguments);
+    va_end(arguments);
+    pthread_mutex_lock(&context->lock);
+    context->error = error;
+    pthread_mutex_unlock(&context->lock);
+    xci_log(context, XORCAST_LOG_DEBUG, "%s: %s", xorcast_status_name(status), error.text);
+    return status;
+}
+
+void xci_error_copy(xorcast_context *to, xorcast_context *from) {
+    xorcast_error error;
+    xorcast_last_error(from, &error);
+    pthread_mutex_lock(&to->lock);
+    to->error = error;
+    pthread_mutex_unlock(&to->lock);
+}
+
+void xorcast_last_error(xorcast_context *context, xorcast_error *error_out) {
+    pthread_mutex_lock(&context->lock);
+    *error_out = context->error;
+    pthread_mutex_unlock(&context->lock);
+}

@@ -1,0 +1,135 @@
+/* The allocator: the caller's or the system's, with sizes counted against the context's scratch limit.
+ * Each block carries a header with its size and where it really begins. Large blocks ask for huge pages:
+ * scans of weights are bound by memory and lose a tenth or more to page walks without them. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/bytes.h"
+#include "base/context.h"
+
+#define ALIGNMENT UINT64_C(64)
+#define HUGE_PAGE (UINT64_C(2) << 20)
+#define HUGE_MIN_BYTES (UINT64_C(8) << 20)
+
+typedef struct block_header {
+    void *begin;
+    uint64_t bytes;
+} block_header;
+_Static_assert(sizeof(block_header) <= ALIGNMENT, "the header lies in the space that alignment costs");
+
+static block_header *header_of(void *memory) {
+    return (block_header *)(void *)((uint8_t *)memory - sizeof(block_header));
+}
+
+static bool count_bytes(xci_shared *shared, uint64_t bytes) {
+    const uint64_t limit = shared->options.scratch_limit_bytes;
+    const uint64_t now = atomic_fetch_add(&shared->now_bytes, bytes) + bytes;
+    if (limit != 0 && now > limit) {
+        atomic_fetch_sub(&shared->now_bytes, bytes);
+        return false;
+    }
+    uint_fast64_t seen = atomic_load(&shared->high_water_bytes);
+    while (now > seen && !atomic_compare_exchange_weak(&shared->high_water_bytes, &seen, now))
+        continue;
+    return true;
+}
+
+static void *system_allocate(const xorcast_context_options *options, uint64_t bytes, bool zeroed) {
+    if (options->allocate == NULL)
+        return zeroed ? calloc(1, bytes) : malloc(bytes);
+    void *memory = options->allocate(options->user, bytes);
+    if (memory != NULL && zeroed)
+        memset(memory, 0, bytes);
+    return memory;
+}
+
+static void advise_huge(void *memory, uint64_t bytes) {
+    const uintptr_t from = (uintptr_t)xci_round_up((uintptr_t)memory, HUGE_PAGE);
+    const uintptr_t end = ((uintptr_t)memory + bytes) & ~(uintptr_t)(HUGE_PAGE - 1);
+    if (end > from)
+        (void)madvise((void *)from, end - from, MADV_HUGEPAGE); /* only a hint: failing costs speed */
+}
+
+static xorcast_status allocate(xorcast_context *context, uint64_t bytes, bool zeroed, void **memory_out) {
+    if (bytes == 0) {
+        *memory_out = NULL;
+        return XORCAST_OK;
+    }
+    xci_shared *shared = context->shared;
+    uint64_t whole;
+    if (!xci_add(bytes, 2 * ALIGNMENT, &whole) || whole > SIZE_MAX / 2)
+        FAIL(context, XORCAST_NO_HOST_MEMORY, "%llu bytes are more than any machine has", (unsigned long long)bytes);
+    if (!count_bytes(shared, bytes))
+        FAIL(context, XORCAST_NO_HOST_MEMORY,
+             "%llu bytes more would pass the scratch limit of %llu; raise scratch_limit_bytes",
+             (unsigned long long)bytes, (unsigned long long)shared->options.scratch_limit_bytes);
+    uint8_t *begin = system_allocate(&shared->options, whole, zeroed);
+    if (begin == NULL) {
+        atomic_fetch_sub(&shared->now_bytes, bytes);
+        FAIL(context, XORCAST_NO_HOST_MEMORY, "the system has no %llu bytes of memory left; free some and try again",
+             (unsigned long long)bytes);
+    }
+    void *memory = (void *)xci_round_up((uintptr_t)begin + sizeof(block_header), ALIGNMENT);
+    *header_of(memory) = (block_header){begin, bytes};
+    if (bytes >= HUGE_MIN_BYTES)
+        advise_huge(memory, bytes);
+    *memory_out = memory;
+    return XORCAST_OK;
+}
+
+xorcast_status xci_allocate(xorcast_context *context, uint64_t bytes, void **memory_out) {
+    return allocate(context, bytes, false, memory_out);
+}
+
+xorcast_status xci_allocate_zeroed(xorcast_context *context, uint64_t bytes, void **memory_out) {
+    return allocate(context, bytes, true, memory_out);
+}
+
+xorcast_status xci_allocate_array(xorcast_context *context, uint64_t count, uint64_t bytes, void **memory_out) {
+    uint64_t product;
+    if (!xci_multiply(count, bytes, &product))
+        FAIL(context, XORCAST_NO_HOST_MEMORY, "%llu items of %llu bytes are more than any machine has",
+             (unsigned long long)count, (unsigned long long)bytes);
+    return allocate(context, product, true, memory_out);
+}
+
+xorcast_status xci_reserve(xorcast_context *context, void **memory, uint64_t *capacity, uint64_t bytes) {
+    if (bytes <= *capacity)
+        return XORCAST_OK;
+    const uint64_t wanted = xci_max(bytes, *capacity <= UINT64_MAX / 2 ? 2 * *capacity : bytes);
+    void *larger;
+    TRY(xci_allocate(context, wanted, &larger));
+    if (*capacity > 0)
+        memcpy(larger, *memory, *capacity);
+    xci_release(context, *memory);
+    *memory = larger;
+    *capacity = wanted;
+    return XORCAST_OK;
+}
+
+void xci_release(xorcast_context *context, void *memory) {
+    if (memory == NULL)
+        return;
+    xci_shared *shared = context->shared;
+    const block_header header = *header_of(memory);
+    atomic_fetch_sub(&shared->now_bytes, header.bytes);
+    if (shared->options.release != NULL)
+        shared->options.release(shared->options.user, header.begin);
+    else
+        free(header.begin);
+}
+
+xorcast_status xci_copy_string(xorcast_context *context, const char *text, char **copy_out) {
+    const size_t bytes = strlen(text) + 1;
+    void *copy;
+    TRY(xci_allocate(context, bytes, &copy));
+    memcpy(copy, text, bytes);
+    *copy_out = copy;
+    return XORCAST_OK;
+}
+
+void xorcast_context_memory(xorcast_context *context, xorcast_memory *memory_out) {
+    memory_out->now_bytes = atomic_load(&context->shared->now_bytes);
+    memory_out->high_water_bytes = atomic_load(&context->shared->high_water_bytes);
+}

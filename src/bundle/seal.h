@@ -1,0 +1,15 @@
+/* The steps of sealing, in the order bundle.c takes them. Private to the folder. */
+#ifndef XCI_SEAL_H
+#define XCI_SEAL_H
+
+#include "bundle/bundle.h"
+
+/* Sorts by name, refuses duplicates, resolves aliases, refuses overlapping memory (names.c, overlap.c). */
+xorcast_status xci_seal_names(xorcast_bundle *bundle);
+xorcast_status xci_seal_overlaps(xorcast_bundle *bundle);
+/* Chunks, packing and groups (grid.c). */
+xorcast_status xci_seal_grid(xorcast_bundle *bundle);
+/* Fingerprint (layout.c). */
+xorcast_status xci_seal_fingerprint(xorcast_bundle *bundle);
+
+#endif

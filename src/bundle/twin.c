@@ -1,0 +1,61 @@
+/* Twins: bundles of the same layout over other memory, for a publisher's shadow and for the tensors that are handed to
+ * it. They borrow names and grid, so that a bundle of 200,000 tensors is not built three times. */
+#include <string.h>
+
+#include "base/bytes.h"
+#include "bundle/bundle.h"
+
+#define PLACE_ALIGNMENT 64u /* of each tensor: vector loads do not cross cache lines */
+
+static void set_regions(xorcast_bundle *twin) {
+    for (uint64_t t = 0; t < twin->tensor_count; t++) {
+        xci_tensor *tensor = &twin->tensors[t];
+        tensor->simple = tensor->counted = true;
+        if (tensor->bytes == 0)
+            continue;
+        twin->regions[t] = (xci_region){.row_count = tensor->bytes / tensor->row_bytes,
+                                        .column_bytes = tensor->row_bytes,
+                                        .pitch_bytes = tensor->row_bytes,
+                                        .fd = -1};
+        tensor->regions = &twin->regions[t];
+        tensor->region_count = 1;
+    }
+}
+
+xorcast_status xci_bundle_twin(xorcast_bundle *bundle, xorcast_bundle **twin_out) {
+    xorcast_context *context = bundle->context;
+    void *memory, *tensors = NULL, *regions = NULL;
+    TRY(xci_allocate(context, sizeof(xorcast_bundle), &memory));
+    xorcast_status status = xci_allocate_array(context, bundle->tensor_count, sizeof(xci_tensor), &tensors);
+    if (status == XORCAST_OK)
+        status = xci_allocate_array(context, bundle->tensor_count, sizeof(xci_region), &regions);
+    if (status < 0) {
+        xci_release(context, tensors);
+        xci_release(context, memory);
+        return status;
+    }
+    xorcast_bundle *twin = memory;
+    *twin = *bundle;
+    twin->twin = bundle;
+    twin->tensors = tensors;
+    twin->regions = regions;
+    twin->complete = true;
+    if (bundle->tensor_count > 0)
+        memcpy(twin->tensors, bundle->tensors, bundle->tensor_count * sizeof(xci_tensor));
+    set_regions(twin);
+    *twin_out = twin;
+    return XORCAST_OK;
+}
+
+xorcast_status xci_twin_allocate(xorcast_bundle *twin, void **memory_out) {
+    uint64_t bytes = 0;
+    for (uint64_t t = 0; t < twin->tensor_count; t++)
+        bytes += xci_round_up(twin->tensors[t].bytes, PLACE_ALIGNMENT);
+    TRY(xci_allocate_zeroed(twin->context, bytes, memory_out));
+    uint8_t *at = *memory_out;
+    for (uint64_t t = 0; t < twin->tensor_count; t++) {
+        twin->regions[t].data = at;
+        at += xci_round_up(twin->tensors[t].bytes, PLACE_ALIGNMENT);
+    }
+    return XORCAST_OK;
+}

@@ -1,0 +1,31 @@
+/* From the encoded chunks of a group to its record: second pass where it helps, head, checksum. One writer for each
+ * worker. */
+#ifndef XCI_GROUP_WRITER_H
+#define XCI_GROUP_WRITER_H
+
+#include "codec/second_pass.h"
+#include "frame/record.h"
+
+typedef struct xci_group_writer {
+    xorcast_context *context;
+    xorcast_encoding encoding; /* with defaults filled in */
+    xci_zstd_encoder *zstd;
+    uint8_t *second;           /* the payload after the second pass */
+    uint64_t second_capacity;
+} xci_group_writer;
+
+/* Checks the caller's settings and fills in defaults. BAD_ARGUMENT. */
+xorcast_status xci_encoding_check(xorcast_context *context, const xorcast_encoding *wanted, xorcast_encoding *encoding_out);
+
+xorcast_status xci_group_writer_open(xci_group_writer *writer, xorcast_context *context, const xorcast_encoding *encoding);
+void xci_group_writer_close(xci_group_writer *writer);
+
+typedef struct xci_written {
+    uint8_t *bytes; /* head and payload; allocated */
+    uint64_t count, payload_bytes;
+} xci_written;
+
+/* `record` has group, blocks, raw_bytes and the raw payload; the rest is filled in. */
+xorcast_status xci_group_write(xci_group_writer *writer, xci_record *record, xci_written *written_out);
+
+#endif

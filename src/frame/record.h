@@ -1,0 +1,53 @@
+/* Records: the changed chunks of one group, encoded, with which they are, a checksum and perhaps a second pass. The unit of
+ * checksum and of parallel decoding. docs/format.md, "Group record", is the law.
+ *
+ * Knows bytes and limits. Does not know tensors: it checks what can be checked without a bundle. */
+#ifndef XCI_RECORD_H
+#define XCI_RECORD_H
+
+#include "base/bytes.h"
+#include "base/context.h"
+
+#define XCI_RECORD_CHUNKS_MAX 32768u /* a 64 MiB group of 4 KiB tensors has 16,640 */
+
+typedef struct xci_block {
+    uint32_t chunk; /* within its group */
+    uint32_t codec, element_bytes;
+    uint32_t bytes; /* encoded */
+} xci_block;
+
+typedef struct xci_record {
+    uint64_t group;
+    bool second_pass;
+    uint32_t block_count;
+    xci_block *blocks;      /* ascending chunks */
+    uint64_t raw_bytes;     /* of all blocks */
+    uint64_t stored_bytes;  /* of the payload as it stands: after the second pass if there was one */
+    const uint8_t *payload;
+} xci_record;
+
+/* Room for blocks: records that are read append theirs. Set `used` to 0 to begin anew. */
+typedef struct xci_record_space {
+    xci_block *blocks;
+    uint64_t capacity_bytes, used;
+} xci_record_space;
+void xci_record_space_free(xorcast_context *context, xci_record_space *space);
+
+/* What a foreign record may not exceed. */
+typedef struct xci_record_limits {
+    uint64_t group_count;
+    uint64_t chunk_bytes;
+    uint64_t raw_bytes; /* of one group */
+} xci_record_limits;
+
+/* Reads one record and checks its checksum; advances the reader. DATA_TRUNCATED, DATA_CORRUPT, DATA_LIMIT.
+ * `record_out` points into the reader's bytes and into `space`, whose blocks may move when the next record is read. */
+xorcast_status xci_record_read(xorcast_context *context, xci_reader *reader, const xci_record_limits *limits,
+                               xci_record_space *space, xci_record *record_out);
+
+/* Most bytes that the head of a record with so many blocks can take. */
+uint64_t xci_record_head_bound(uint64_t block_count);
+/* Writes the head of `record`, checksum included; returns its bytes. The payload follows it. */
+uint64_t xci_record_write_head(const xci_record *record, uint8_t *out);
+
+#endif

@@ -1,0 +1,169 @@
+/* Encoding ranges of chunks: see encode.h. */
+#include "publish/encode.h"
+
+#include <string.h>
+
+#include "base/bytes.h"
+
+/* ---- Workers ---- */
+
+static uint64_t slot_bytes(const xorcast_bundle *bundle) { return (UINT64_C(1) << bundle->chunk_log2) + XCI_BLOCK_SLACK; }
+
+xorcast_status xci_encode_worker_open(xci_encode_worker *worker, xorcast_bundle *bundle, const xorcast_encoding *encoding) {
+    xorcast_context *context = bundle->context;
+    const uint64_t count = bundle->group_chunks_max;
+    void *memory;
+    memset(worker, 0, sizeof *worker);
+    TRY(xci_group_writer_open(&worker->writer, context, encoding));
+    TRY(xci_allocate_array(context, count, sizeof *worker->chunks, &memory));
+    worker->chunks = memory;
+    TRY(xci_allocate_array(context, count, sizeof *worker->jobs, &memory));
+    worker->jobs = memory;
+    TRY(xci_allocate_array(context, count, sizeof *worker->blocks, &memory));
+    worker->blocks = memory;
+    TRY(xci_allocate(context, bundle->group_size_max + (count + 1) * 2 * XCI_BLOCK_SLACK, &memory));
+    worker->slots = memory;
+    TRY(xci_allocate(context, XCI_ENCODE_SCRATCH(slot_bytes(bundle)), &memory));
+    worker->scratch = memory;
+    return XORCAST_OK;
+}
+
+void xci_encode_worker_close(xci_encode_worker *worker, xorcast_context *context) {
+    void *const parts[] = {worker->chunks, worker->jobs,      worker->blocks, worker->slots,
+                           worker->gather[0], worker->gather[1], worker->scratch};
+    xci_group_writer_close(&worker->writer);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        xci_release(context, parts[i]);
+}
+
+xorcast_status xci_encode_workers_open(xorcast_bundle *bundle, const xorcast_encoding *encoding,
+                                       xci_encode_worker **workers_out) {
+    xorcast_context *context = bundle->context;
+    const uint32_t threads = xci_context_threads(context);
+    void *memory;
+    TRY(xci_allocate_array(context, threads, sizeof(xci_encode_worker), &memory));
+    xci_encode_worker *workers = memory;
+    for (uint32_t i = 0; i < threads; i++) {
+        const xorcast_status status = xci_encode_worker_open(&workers[i], bundle, encoding);
+        if (status < 0) {
+            xci_encode_workers_close(context, workers);
+            return status;
+        }
+    }
+    *workers_out = workers;
+    return XORCAST_OK;
+}
+
+void xci_encode_workers_close(xorcast_context *context, xci_encode_worker *workers) {
+    for (uint32_t i = 0; workers != NULL && i < xci_context_threads(context); i++)
+        xci_encode_worker_close(&workers[i], context);
+    xci_release(context, workers);
+}
+
+/* ---- Ranges ---- */
+
+/* Bytes of chunk i of the range, where they lie or gathered behind those gathered before. */
+static xorcast_status fetch(xci_encode_worker *worker, xorcast_bundle *bundle, unsigned side, uint64_t i, uint64_t *used,
+                            const uint8_t **bytes_out) {
+    const xci_chunk *chunk = &worker->chunks[i];
+    *bytes_out = xci_chunk_direct(bundle, chunk);
+    if (*bytes_out != NULL)
+        return XORCAST_OK;
+    if (worker->gather_capacity[side] == 0) {
+        void *memory;
+        const uint64_t bytes = bundle->group_size_max + bundle->group_chunks_max * 64;
+        TRY(xci_allocate(bundle->context, bytes, &memory));
+        worker->gather[side] = memory;
+        worker->gather_capacity[side] = bytes;
+    }
+    uint8_t *place = worker->gather[side] + *used;
+    *used += xci_round_up(chunk->bytes, 64);
+    return xci_chunk_read(bundle, chunk, place, bytes_out);
+}
+
+static xorcast_status make_jobs(xci_encode_worker *worker, xorcast_bundle *old_bundle, xorcast_bundle *new_bundle,
+                                uint64_t first, uint64_t count) {
+    uint64_t used[2] = {0, 0};
+    uint8_t *slot = worker->slots;
+    for (uint64_t i = 0; i < count; i++) {
+        xci_chunk *chunk = &worker->chunks[i];
+        if (i == 0) {
+            xci_bundle_chunk(old_bundle, first, NULL, chunk);
+        } else {
+            *chunk = worker->chunks[i - 1];
+            xci_bundle_next_chunk(old_bundle, NULL, chunk);
+        }
+        xci_encode_job *job = &worker->jobs[i];
+        memset(job, 0, sizeof *job);
+        TRY(fetch(worker, old_bundle, 0, i, &used[0], &job->old_bytes));
+        TRY(fetch(worker, new_bundle, 1, i, &used[1], &job->new_bytes));
+        job->bytes = chunk->bytes;
+        job->element_bytes = chunk->element_bytes;
+        job->codec = worker->writer.encoding.codec;
+        job->segments = chunk->segments;
+        job->segment_count = chunk->segment_count;
+        job->block = slot;
+        job->scratch = worker->scratch;
+        slot += xci_round_up(chunk->bytes, 64) + XCI_BLOCK_SLACK;
+    }
+    return XORCAST_OK;
+}
+
+static void digest_old_side(xci_encode_worker *worker, const xci_backend *backend, uint64_t count, xorcast_digest *sum) {
+    for (uint64_t i = 0; i < count; i++) {
+        const xci_encode_job *job = &worker->jobs[i];
+        xci_digest_job digest = {job->old_bytes, job->segment_count, job->segments, {{0, 0}}};
+        backend->digest(&digest, 1);
+        sum->lane[0] += digest.digest.lane[0];
+        sum->lane[1] += digest.digest.lane[1];
+    }
+}
+
+/* Closes the gaps between blocks, and lists them. */
+static void collect(xci_encode_worker *worker, uint64_t first_in_group, uint64_t count, xci_piece *piece) {
+    uint8_t *at = worker->slots;
+    xci_record *record = &piece->record;
+    record->blocks = worker->blocks;
+    record->payload = worker->slots;
+    for (uint64_t i = 0; i < count; i++) {
+        const xci_encode_job *job = &worker->jobs[i];
+        piece->counts.bytes_covered += job->bytes;
+        piece->counts.elements_covered += xci_divide_up(job->bytes, job->element_bytes);
+        if (job->block_bytes == 0)
+            continue;
+        memmove(at, job->block, job->block_bytes);
+        at += job->block_bytes;
+        record->blocks[record->block_count++] = (xci_block){(uint32_t)(first_in_group + i), job->block_codec,
+                                                            job->element_bytes, job->block_bytes};
+        piece->counts.bits_changed += job->bits_changed;
+        piece->counts.bytes_changed += job->bytes_changed;
+        piece->counts.elements_changed += job->elements_changed;
+        piece->counts.chunks_changed++;
+        piece->change.lane[0] += job->change.lane[0];
+        piece->change.lane[1] += job->change.lane[1];
+    }
+    record->raw_bytes = (uint64_t)(at - worker->slots);
+}
+
+xorcast_status xci_encode_range(xci_encode_worker *worker, xorcast_bundle *old_bundle, xorcast_bundle *new_bundle,
+                                uint64_t group, uint64_t first, uint64_t end, bool digest_old, xci_piece *piece_out) {
+    const xci_backend *backend = old_bundle->context->shared->backend;
+    const uint64_t count = end - first;
+    memset(piece_out, 0, sizeof *piece_out);
+    piece_out->record.group = group;
+    TRY(make_jobs(worker, old_bundle, new_bundle, first, count));
+    backend->encode(worker->jobs, count);
+    if (digest_old)
+        digest_old_side(worker, backend, count, &piece_out->old);
+    collect(worker, first - old_bundle->group_first[group], count, piece_out);
+    return XORCAST_OK;
+}
+
+void xci_counts_add(xorcast_counts *sum, const xorcast_counts *more) {
+    sum->bits_changed += more->bits_changed;
+    sum->bytes_changed += more->bytes_changed;
+    sum->elements_changed += more->elements_changed;
+    sum->chunks_changed += more->chunks_changed;
+    sum->bytes_covered += more->bytes_covered;
+    sum->elements_covered += more->elements_covered;
+}
