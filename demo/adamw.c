@@ -1,5 +1,5 @@
-/* AdamW: moments with bias correction, decoupled weight decay. Every value is independent of the others,
- * so the loop vectorises without changing a bit. */
+/* AdamW: moments with bias correction, decoupled weight decay. Every value is independent of the
+ * others, so the loop vectorises without changing a bit. */
 #include "adamw.h"
 
 #include <math.h>
@@ -10,8 +10,7 @@
 #define WEIGHT_DECAY 0.01F
 #define FLOOR 1e-8F
 
-int adamw_create(adamw *optimizer, size_t count)
-{
+int adamw_create(adamw *optimizer, size_t count) {
     optimizer->count = count;
     optimizer->first_power = optimizer->second_power = 1.0F;
     optimizer->first_moment = calloc(count, sizeof(float));
@@ -22,15 +21,13 @@ int adamw_create(adamw *optimizer, size_t count)
     return -1;
 }
 
-void adamw_destroy(adamw *optimizer)
-{
+void adamw_destroy(adamw *optimizer) {
     free(optimizer->first_moment);
     free(optimizer->second_moment);
     optimizer->first_moment = optimizer->second_moment = NULL;
 }
 
-void adamw_step(adamw *optimizer, float rate, const float *gradients, float *weights)
-{
+void adamw_step(adamw *optimizer, float rate, const float *gradients, float *weights) {
     optimizer->first_power *= FIRST_DECAY;
     optimizer->second_power *= SECOND_DECAY;
     const float first_scale = 1.0F / (1.0F - optimizer->first_power);

@@ -1,4 +1,5 @@
-/* AdamW over flat FP32 arrays: master weights, and the two moments of the gradient, which it owns. */
+/* AdamW over flat FP32 arrays: master weights, and the two moments of the gradient, which it owns.
+ */
 #ifndef DEMO_ADAMW_H
 #define DEMO_ADAMW_H
 

@@ -10,13 +10,11 @@
 #define SCORE_SCALE 0.125F /* 1 / sqrt(MODEL_HEAD) */
 _Static_assert(MODEL_HEAD == 64, "SCORE_SCALE belongs to heads of 64");
 
-static size_t place(size_t layer, size_t part)
-{
+static size_t place(size_t layer, size_t part) {
     return PARAMETER_LAYERS + layer * PARAMETERS_PER_LAYER + part;
 }
 
-static float dot(const float *a, const float *b)
-{
+static float dot(const float *a, const float *b) {
     float sum = 0;
     for (size_t i = 0; i < MODEL_HEAD; i++)
         sum += a[i] * b[i];
@@ -24,15 +22,13 @@ static float dot(const float *a, const float *b)
 }
 
 /* Adds scale * from to `to`. */
-static void add_scaled(float *to, float scale, const float *from)
-{
+static void add_scaled(float *to, float scale, const float *from) {
     for (size_t i = 0; i < MODEL_HEAD; i++)
         to[i] += scale * from[i];
 }
 
 static void attend(const policy *model, const layer_trace *trace, size_t position, size_t sequence,
-                   size_t head)
-{
+                   size_t head) {
     const size_t row = position * model->batch + sequence;
     const float *query = trace->qkv + row * QKV_WIDTH + head * MODEL_HEAD;
     float *weights = trace->attention + (row * MODEL_HEADS + head) * MODEL_CONTEXT;
@@ -47,14 +43,15 @@ static void attend(const policy *model, const layer_trace *trace, size_t positio
         add_scaled(mixed, weights[i], keys + i * step + MODEL_HIDDEN);
 }
 
-void attention_forward(policy *model, const exported *weights, size_t layer, size_t from, size_t to)
-{
+void attention_forward(policy *model, const exported *weights, size_t layer, size_t from,
+                       size_t to) {
     layer_trace *trace = &model->layers[layer];
     const size_t first = from * model->batch;
     const size_t rows = (to - from) * model->batch;
     const size_t hidden = first * MODEL_HIDDEN;
     const float *gain = policy_read(model, weights, place(layer, LAYER_INPUT_NORM));
-    norm_forward(rows, trace->input + hidden, gain, trace->normed + hidden, trace->inverse_rms + first);
+    norm_forward(rows, trace->input + hidden, gain, trace->normed + hidden,
+                 trace->inverse_rms + first);
     const float *qkv = policy_read(model, weights, place(layer, LAYER_QKV));
     gemm_times_transposed(rows, QKV_WIDTH, MODEL_HIDDEN, trace->normed + hidden, qkv,
                           trace->qkv + first * QKV_WIDTH);
@@ -70,9 +67,8 @@ void attention_forward(policy *model, const exported *weights, size_t layer, siz
 }
 
 /* From the gradient by one head's mixed values to those by queries, keys and values. */
-static void attend_backward(policy *model, const layer_trace *trace, size_t position, size_t sequence,
-                            size_t head, const float *mixed_gradient)
-{
+static void attend_backward(policy *model, const layer_trace *trace, size_t position,
+                            size_t sequence, size_t head, const float *mixed_gradient) {
     const size_t row = position * model->batch + sequence;
     const float *query = trace->qkv + row * QKV_WIDTH + head * MODEL_HEAD;
     float *query_gradient = model->qkv_gradient + row * QKV_WIDTH + head * MODEL_HEAD;
@@ -95,8 +91,7 @@ static void attend_backward(policy *model, const layer_trace *trace, size_t posi
 }
 
 void attention_backward(policy *model, const exported *weights, size_t layer, size_t positions,
-                           float *gradients)
-{
+                        float *gradients) {
     const layer_trace *trace = &model->layers[layer];
     const parameter *items = weights->table.items;
     const size_t rows = positions * model->batch;

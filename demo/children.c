@@ -16,8 +16,7 @@
 
 extern char **environ;
 
-static int spawn(pid_t *process, int socket, char *const *arguments)
-{
+static int spawn(pid_t *process, int socket, char *const *arguments) {
     posix_spawn_file_actions_t actions;
     int error = posix_spawn_file_actions_init(&actions);
     if (error != 0)
@@ -29,14 +28,13 @@ static int spawn(pid_t *process, int socket, char *const *arguments)
     return error;
 }
 
-bool child_start(child *sampler, const settings *run, uint64_t index, const char *url)
-{
+bool child_start(child *sampler, const settings *run, uint64_t index, const char *url) {
     int ends[2];
     sampler->process = 0;
     sampler->socket = -1;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-        (void)fprintf(stderr, "demo: no socket pair for sampler %llu: %s\n", (unsigned long long)index,
-                      strerror(errno));
+        (void)fprintf(stderr, "demo: no socket pair for sampler %llu: %s\n",
+                      (unsigned long long)index, strerror(errno));
         return false;
     }
     char name[32];
@@ -66,16 +64,14 @@ bool child_start(child *sampler, const settings *run, uint64_t index, const char
     return true;
 }
 
-static void forget(child *sampler)
-{
+static void forget(child *sampler) {
     if (sampler->socket >= 0)
         (void)close(sampler->socket);
     sampler->socket = -1;
     sampler->process = 0;
 }
 
-bool child_reap(child *sampler, char *how, size_t how_bytes)
-{
+bool child_reap(child *sampler, char *how, size_t how_bytes) {
     const uint64_t deadline = now_ns() + DEADLINE_MS * UINT64_C(1000000);
     const struct timespec moment = {0, 1000000};
     int status = 0;
@@ -96,8 +92,7 @@ bool child_reap(child *sampler, char *how, size_t how_bytes)
     return found > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-void child_kill(child *sampler)
-{
+void child_kill(child *sampler) {
     if (sampler->process > 0) {
         (void)kill(sampler->process, SIGKILL);
         (void)waitpid(sampler->process, NULL, 0);

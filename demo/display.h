@@ -1,6 +1,6 @@
 /* What a run shows: one line for each step, a live line below them on a terminal, a summary; or one
- * JSON object for each on a line of its own. Owns wording and layout; knows nothing of how the numbers
- * come about. */
+ * JSON object for each on a line of its own. Owns wording and layout; knows nothing of how the
+ * numbers come about. */
 #ifndef DEMO_DISPLAY_H
 #define DEMO_DISPLAY_H
 
@@ -34,7 +34,7 @@ typedef struct end_report {
     uint64_t reward_window;
     uint64_t sampler_bytes_equal[SAMPLERS]; /* of full_bytes */
     uint64_t full_bytes, versions;
-    uint64_t rollouts_checked;         /* whose chances were computed again and found equal */
+    uint64_t rollouts_checked; /* whose chances were computed again and found equal */
     bool equal;
 } end_report;
 

@@ -1,28 +1,25 @@
 /* The other half of a block: norm, a router that picks two experts for each token, the experts'
  * SwiGLU networks over the tokens that chose them, their weighted sum, residual.
  *
- * Experts work on gathered rows, one expert after the other; what a token gets is summed in the order of
- * its own choice, so that the other tokens of the batch never change it. */
+ * Experts work on gathered rows, one expert after the other; what a token gets is summed in the
+ * order of its own choice, so that the other tokens of the batch never change it. */
 #include "gemm.h"
 #include "pointwise.h"
 #include "policy_inside.h"
 
 #include <string.h>
 
-static size_t place(size_t layer, size_t part)
-{
+static size_t place(size_t layer, size_t part) {
     return PARAMETER_LAYERS + layer * PARAMETERS_PER_LAYER + part;
 }
 
-static size_t expert_place(size_t layer, size_t expert, size_t part)
-{
+static size_t expert_place(size_t layer, size_t expert, size_t part) {
     return place(layer, LAYER_EXPERTS + expert * PARAMETERS_PER_EXPERT + part);
 }
 
 /* Picks the two largest of a row of router logits (the lower expert on a tie) and shares 1 between
  * them by softmax. */
-static void choose(const float *logits, uint8_t *chosen, float *share)
-{
+static void choose(const float *logits, uint8_t *chosen, float *share) {
     size_t best = 0;
     for (size_t i = 1; i < MODEL_EXPERTS; i++)
         best = logits[i] > logits[best] ? i : best;
@@ -37,8 +34,7 @@ static void choose(const float *logits, uint8_t *chosen, float *share)
 }
 
 static size_t find_members(policy *model, const layer_trace *trace, size_t expert, size_t first,
-                           size_t last)
-{
+                           size_t last) {
     size_t count = 0;
     for (size_t i = first * MODEL_EXPERTS_USED; i < last * MODEL_EXPERTS_USED; i++)
         if (trace->chosen[i] == expert)
@@ -46,23 +42,20 @@ static size_t find_members(policy *model, const layer_trace *trace, size_t exper
     return count;
 }
 
-static void gather(policy *model, const float *from, size_t width, size_t members_per_row, size_t count,
-                   float *to)
-{
+static void gather(policy *model, const float *from, size_t width, size_t members_per_row,
+                   size_t count, float *to) {
     for (size_t i = 0; i < count; i++)
         memcpy(to + i * width, from + model->members[i] / members_per_row * width,
                width * sizeof(float));
 }
 
-static void scatter(policy *model, const float *from, size_t width, size_t count, float *to)
-{
+static void scatter(policy *model, const float *from, size_t width, size_t count, float *to) {
     for (size_t i = 0; i < count; i++)
         memcpy(to + model->members[i] * width, from + i * width, width * sizeof(float));
 }
 
 static void expert_forward(policy *model, const exported *weights, size_t layer, size_t expert,
-                           size_t count)
-{
+                           size_t count) {
     layer_trace *trace = &model->layers[layer];
     gather(model, trace->post_normed, MODEL_HIDDEN, MODEL_EXPERTS_USED, count, model->gathered);
     gemm_times_transposed(count, MODEL_INNER, MODEL_HIDDEN, model->gathered,
@@ -71,7 +64,8 @@ static void expert_forward(policy *model, const exported *weights, size_t layer,
     gemm_times_transposed(count, MODEL_INNER, MODEL_HIDDEN, model->gathered,
                           policy_read(model, weights, expert_place(layer, expert, EXPERT_UP)),
                           model->gathered_up);
-    swiglu_forward(count * MODEL_INNER, model->gathered_gate, model->gathered_up, model->gathered_act);
+    swiglu_forward(count * MODEL_INNER, model->gathered_gate, model->gathered_up,
+                   model->gathered_act);
     gemm_times_transposed(count, MODEL_HIDDEN, MODEL_INNER, model->gathered_act,
                           policy_read(model, weights, expert_place(layer, expert, EXPERT_DOWN)),
                           model->gathered_out);
@@ -80,13 +74,13 @@ static void expert_forward(policy *model, const exported *weights, size_t layer,
     scatter(model, model->gathered_out, MODEL_HIDDEN, count, trace->expert_out);
 }
 
-void experts_forward(policy *model, const exported *weights, size_t layer, size_t first, size_t last,
-                        float *output)
-{
+void experts_forward(policy *model, const exported *weights, size_t layer, size_t first,
+                     size_t last, float *output) {
     layer_trace *trace = &model->layers[layer];
     const size_t rows = last - first;
     const size_t hidden = first * MODEL_HIDDEN;
-    norm_forward(rows, trace->middle + hidden, policy_read(model, weights, place(layer, LAYER_POST_NORM)),
+    norm_forward(rows, trace->middle + hidden,
+                 policy_read(model, weights, place(layer, LAYER_POST_NORM)),
                  trace->post_normed + hidden, trace->post_inverse_rms + first);
     float *logits = model->gathered_out;
     gemm_times_transposed(rows, MODEL_EXPERTS, MODEL_HIDDEN, trace->post_normed + hidden,
@@ -110,8 +104,7 @@ void experts_forward(policy *model, const exported *weights, size_t layer, size_
 
 /* Gradients of one expert's weights, and its part of the gradient by the normed rows. */
 static void expert_backward(policy *model, const exported *weights, size_t layer, size_t expert,
-                            size_t count, float *gradients)
-{
+                            size_t count, float *gradients) {
     const layer_trace *trace = &model->layers[layer];
     const parameter *items = weights->table.items;
     const size_t gate = expert_place(layer, expert, EXPERT_GATE);
@@ -120,17 +113,19 @@ static void expert_backward(policy *model, const exported *weights, size_t layer
     gather(model, trace->post_normed, MODEL_HIDDEN, MODEL_EXPERTS_USED, count, model->gathered);
     gather(model, trace->gate, MODEL_INNER, 1, count, model->gathered_gate);
     gather(model, trace->up, MODEL_INNER, 1, count, model->gathered_up);
-    gather(model, model->stream_gradient, MODEL_HIDDEN, MODEL_EXPERTS_USED, count, model->gathered_out);
+    gather(model, model->stream_gradient, MODEL_HIDDEN, MODEL_EXPERTS_USED, count,
+           model->gathered_out);
     for (size_t i = 0; i < count; i++)
         for (size_t j = 0; j < MODEL_HIDDEN; j++)
             model->gathered_out[i * MODEL_HIDDEN + j] *= trace->share[model->members[i]];
 
-    swiglu_forward(count * MODEL_INNER, model->gathered_gate, model->gathered_up, model->gathered_act);
+    swiglu_forward(count * MODEL_INNER, model->gathered_gate, model->gathered_up,
+                   model->gathered_act);
     gemm_add_transposed(MODEL_HIDDEN, MODEL_INNER, count, model->gathered_out, model->gathered_act,
                         gradients + items[down].offset);
     memset(model->inner_gradient, 0, count * MODEL_INNER * sizeof(float));
-    gemm_add(count, MODEL_INNER, MODEL_HIDDEN, model->gathered_out, policy_read(model, weights, down),
-             model->inner_gradient);
+    gemm_add(count, MODEL_INNER, MODEL_HIDDEN, model->gathered_out,
+             policy_read(model, weights, down), model->inner_gradient);
     swiglu_backward(count * MODEL_INNER, model->gathered_gate, model->gathered_up,
                     model->inner_gradient);
     gemm_add_transposed(MODEL_INNER, MODEL_HIDDEN, count, model->gathered_gate, model->gathered,
@@ -139,8 +134,8 @@ static void expert_backward(policy *model, const exported *weights, size_t layer
                         gradients + items[up].offset);
 
     memset(model->gathered_out, 0, count * MODEL_HIDDEN * sizeof(float));
-    gemm_add(count, MODEL_HIDDEN, MODEL_INNER, model->gathered_gate, policy_read(model, weights, gate),
-             model->gathered_out);
+    gemm_add(count, MODEL_HIDDEN, MODEL_INNER, model->gathered_gate,
+             policy_read(model, weights, gate), model->gathered_out);
     gemm_add(count, MODEL_HIDDEN, MODEL_INNER, model->gathered_up, policy_read(model, weights, up),
              model->gathered_out);
     for (size_t i = 0; i < count; i++) {
@@ -152,8 +147,7 @@ static void expert_backward(policy *model, const exported *weights, size_t layer
 
 /* Gradient by the router's logits: only the chosen two have one. */
 static void router_backward(policy *model, const exported *weights, size_t layer, size_t rows,
-                            float *gradients)
-{
+                            float *gradients) {
     const layer_trace *trace = &model->layers[layer];
     const size_t router = place(layer, LAYER_ROUTER);
     float *logit_gradient = model->inner_gradient;
@@ -177,8 +171,7 @@ static void router_backward(policy *model, const exported *weights, size_t layer
 }
 
 void experts_backward(policy *model, const exported *weights, size_t layer, size_t rows,
-                         float *gradients)
-{
+                      float *gradients) {
     const layer_trace *trace = &model->layers[layer];
     memset(model->normed_gradient, 0, rows * MODEL_HIDDEN * sizeof(float));
     for (size_t expert = 0; expert < MODEL_EXPERTS; expert++) {

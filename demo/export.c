@@ -17,8 +17,7 @@
 static const char *const format_names[] = {
     [EXPORT_BF16] = "bf16", [EXPORT_FP8] = "fp8", [EXPORT_NVFP4] = "nvfp4", [EXPORT_F32] = "f32"};
 
-bool export_format_find(const char *name, export_format *format_out)
-{
+bool export_format_find(const char *name, export_format *format_out) {
     for (size_t i = EXPORT_BF16; i <= EXPORT_NVFP4; i++) {
         if (strcmp(name, format_names[i]) == 0) {
             *format_out = (export_format)i;
@@ -28,17 +27,15 @@ bool export_format_find(const char *name, export_format *format_out)
     return false;
 }
 
-const char *export_format_name(export_format format)
-{
+const char *export_format_name(export_format format) {
     return format_names[format];
 }
 
-/* ---- Layout ------------------------------------------------------------------------------------*/
+/* ---- Layout -----------------------------------------------------------------------------------*/
 
 static const export_tensor *add_tensor(exported *weights, const parameter *item, const char *suffix,
                                        const char *dtype, size_t element_bytes, uint32_t rank,
-                                       uint64_t rows, uint64_t columns)
-{
+                                       uint64_t rows, uint64_t columns) {
     export_tensor *tensor = &weights->tensors[weights->tensor_count++];
     (void)snprintf(tensor->name, sizeof tensor->name, "%s%s", item->name, suffix);
     tensor->dtype = dtype;
@@ -49,8 +46,7 @@ static const export_tensor *add_tensor(exported *weights, const parameter *item,
     return tensor;
 }
 
-static void describe(exported *weights, size_t index)
-{
+static void describe(exported *weights, size_t index) {
     const parameter *item = &weights->table.items[index];
     export_parts *parts = &weights->parts[index];
     const uint32_t rank = item->vector ? 1 : 2;
@@ -70,13 +66,11 @@ static void describe(exported *weights, size_t index)
     }
 }
 
-static size_t aligned(size_t bytes)
-{
+static size_t aligned(size_t bytes) {
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-exported *export_create(export_format format)
-{
+exported *export_create(export_format format) {
     exported *weights = calloc(1, sizeof *weights);
     if (weights == NULL)
         return NULL;
@@ -104,18 +98,16 @@ exported *export_create(export_format format)
     return weights;
 }
 
-void export_destroy(exported *weights)
-{
+void export_destroy(exported *weights) {
     if (weights == NULL)
         return;
     free(weights->memory);
     free(weights);
 }
 
-/* ---- Writing -----------------------------------------------------------------------------------*/
+/* ---- Writing ----------------------------------------------------------------------------------*/
 
-static float largest_magnitude(const float *values, size_t count)
-{
+static float largest_magnitude(const float *values, size_t count) {
     float largest = 0;
     for (size_t i = 0; i < count; i++) {
         const float size = values[i] < 0 ? -values[i] : values[i];
@@ -124,14 +116,12 @@ static float largest_magnitude(const float *values, size_t count)
     return largest;
 }
 
-static void write_bf16(const float *values, size_t count, uint16_t *codes)
-{
+static void write_bf16(const float *values, size_t count, uint16_t *codes) {
     for (size_t i = 0; i < count; i++)
         codes[i] = bf16_from_float(values[i]);
 }
 
-static void write_fp8(const float *values, size_t count, uint8_t *codes, float *scales)
-{
+static void write_fp8(const float *values, size_t count, uint8_t *codes, float *scales) {
     for (size_t block = 0; block * FP8_BLOCK < count; block++) {
         const float *from = values + block * FP8_BLOCK;
         const float largest = largest_magnitude(from, FP8_BLOCK);
@@ -143,8 +133,7 @@ static void write_fp8(const float *values, size_t count, uint8_t *codes, float *
 }
 
 static void write_nvfp4(const float *values, size_t count, uint8_t *codes, uint8_t *scales,
-                        float *tensor_scale)
-{
+                        float *tensor_scale) {
     const float largest = largest_magnitude(values, count);
     *tensor_scale = largest > 0 ? largest / (E4M3_LARGEST * E2M1_LARGEST) : 1.0F;
     for (size_t block = 0; block * NVFP4_BLOCK < count; block++) {
@@ -155,13 +144,13 @@ static void write_nvfp4(const float *values, size_t count, uint8_t *codes, uint8
         if (!(scale > 0)) /* a scale that rounded to zero makes every code of its block zero */
             scale = 1.0F;
         for (size_t i = 0; i < NVFP4_BLOCK; i += 2)
-            codes[(block * NVFP4_BLOCK + i) / 2] = (uint8_t)(
-                e2m1_from_float(from[i] / scale) | e2m1_from_float(from[i + 1] / scale) << 4);
+            codes[(block * NVFP4_BLOCK + i) / 2] =
+                (uint8_t)(e2m1_from_float(from[i] / scale) | e2m1_from_float(from[i + 1] / scale)
+                                                                 << 4);
     }
 }
 
-void export_write(exported *weights, const float *values)
-{
+void export_write(exported *weights, const float *values) {
     for (size_t i = 0; i < PARAMETER_COUNT; i++) {
         const parameter *item = &weights->table.items[i];
         const export_parts *parts = &weights->parts[i];
@@ -180,18 +169,16 @@ void export_write(exported *weights, const float *values)
     }
 }
 
-/* ---- Reading -----------------------------------------------------------------------------------*/
+/* ---- Reading ----------------------------------------------------------------------------------*/
 
-static void read_bf16(const uint16_t *codes, size_t count, float *values)
-{
+static void read_bf16(const uint16_t *codes, size_t count, float *values) {
     for (size_t i = 0; i < count; i++) {
         const uint32_t bits = (uint32_t)codes[i] << 16;
         memcpy(&values[i], &bits, sizeof bits);
     }
 }
 
-static void read_fp8(const uint8_t *codes, const float *scales, size_t count, float *values)
-{
+static void read_fp8(const uint8_t *codes, const float *scales, size_t count, float *values) {
     float sizes[256];
     for (size_t code = 0; code < 256; code++)
         sizes[code] = e4m3_to_float((uint8_t)code);
@@ -199,9 +186,8 @@ static void read_fp8(const uint8_t *codes, const float *scales, size_t count, fl
         values[i] = sizes[codes[i]] * scales[i / FP8_BLOCK];
 }
 
-static void read_nvfp4(const uint8_t *codes, const uint8_t *scales, float tensor_scale, size_t count,
-                       float *values)
-{
+static void read_nvfp4(const uint8_t *codes, const uint8_t *scales, float tensor_scale,
+                       size_t count, float *values) {
     float sizes[16];
     for (size_t code = 0; code < 16; code++)
         sizes[code] = e2m1_to_float((uint8_t)code);
@@ -214,8 +200,7 @@ static void read_nvfp4(const uint8_t *codes, const uint8_t *scales, float tensor
     }
 }
 
-void export_read(const exported *weights, size_t index, float *values)
-{
+void export_read(const exported *weights, size_t index, float *values) {
     const parameter *item = &weights->table.items[index];
     const export_parts *parts = &weights->parts[index];
     const size_t count = item->rows * item->columns;

@@ -3,9 +3,9 @@
  *
  *     bf16    every parameter as BF16
  *     fp8     matrices as F8_E4M3, a block of 64 along the row with one F32 `weight_scale_inv`
- *     nvfp4   matrices as U8 with two E2M1 each (the even element in the low bits), a block of 16 with one
- *             F8_E4M3 `weight_scale`, and one F32 `weight_scale_2` (rank 0) for the tensor
- *     f32     every parameter as it is; for tests of the policy
+ *     nvfp4   matrices as U8 with two E2M1 each (the even element in the low bits), a block of 16
+ * with one F8_E4M3 `weight_scale`, and one F32 `weight_scale_2` (rank 0) for the tensor f32 every
+ * parameter as it is; for tests of the policy
  *
  * Norms, embeddings, router and head stay BF16 in fp8 and nvfp4. Owns the memory of the exported
  * tensors; publishing them is not its matter. */
@@ -51,7 +51,8 @@ void export_destroy(exported *weights);
 /* Rounds the flat master weights into the tensors. */
 void export_write(exported *weights, const float *values);
 
-/* One parameter as FP32, rows * columns values: exactly the numbers that the exported bytes stand for. */
+/* One parameter as FP32, rows * columns values: exactly the numbers that the exported bytes stand
+ * for. */
 void export_read(const exported *weights, size_t index, float *values);
 
 #endif

@@ -9,23 +9,22 @@
 #define LANES 8
 #define TILE_ROWS 4
 
-typedef float lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(sizeof(float)), may_alias));
+typedef float lanes
+    __attribute__((vector_size(LANES * sizeof(float)), aligned(sizeof(float)), may_alias));
 
 #if defined(__x86_64__)
 #define HAVE_AVX2_TWIN 1
 #define AVX2 __attribute__((target("avx2")))
 #endif
 
-ALWAYS_INLINE float lanes_sum(const lanes *sum)
-{
+ALWAYS_INLINE float lanes_sum(const lanes *sum) {
     const lanes v = *sum;
     return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
 }
 
 /* `height` rows of a against two rows of b; the caller passes constants for `height`. */
 ALWAYS_INLINE void dot_tile(size_t height, size_t columns, size_t depth, const float *a,
-                            const float *b, float *c)
-{
+                            const float *b, float *c) {
     lanes sums[TILE_ROWS][2];
     for (size_t i = 0; i < height; i++)
         sums[i][0] = sums[i][1] = (lanes){0};
@@ -45,8 +44,7 @@ ALWAYS_INLINE void dot_tile(size_t height, size_t columns, size_t depth, const f
 }
 
 ALWAYS_INLINE void times_transposed_body(size_t rows, size_t columns, size_t depth, const float *a,
-                                         const float *b, float *c)
-{
+                                         const float *b, float *c) {
     for (size_t j = 0; j < columns; j += 2) {
         size_t i = 0;
         for (; i + TILE_ROWS <= rows; i += TILE_ROWS)
@@ -56,10 +54,11 @@ ALWAYS_INLINE void times_transposed_body(size_t rows, size_t columns, size_t dep
     }
 }
 
-/* `height` rows by `width` vectors of c; element (i, k) of a lies at a[i * row_step + k * depth_step]. */
-ALWAYS_INLINE void outer_tile(size_t height, size_t width, size_t columns, size_t depth, const float *a,
-                              size_t row_step, size_t depth_step, const float *b, float *c)
-{
+/* `height` rows by `width` vectors of c; element (i, k) of a lies at a[i * row_step + k *
+ * depth_step]. */
+ALWAYS_INLINE void outer_tile(size_t height, size_t width, size_t columns, size_t depth,
+                              const float *a, size_t row_step, size_t depth_step, const float *b,
+                              float *c) {
     lanes sums[TILE_ROWS][2];
     for (size_t i = 0; i < height; i++)
         for (size_t j = 0; j < width; j++)
@@ -74,20 +73,20 @@ ALWAYS_INLINE void outer_tile(size_t height, size_t width, size_t columns, size_
             *(lanes *)(c + i * columns + j * LANES) = sums[i][j];
 }
 
-ALWAYS_INLINE void outer_columns(size_t width, size_t rows, size_t columns, size_t depth, const float *a,
-                                 size_t row_step, size_t depth_step, const float *b, float *c)
-{
+ALWAYS_INLINE void outer_columns(size_t width, size_t rows, size_t columns, size_t depth,
+                                 const float *a, size_t row_step, size_t depth_step, const float *b,
+                                 float *c) {
     size_t i = 0;
     for (; i + TILE_ROWS <= rows; i += TILE_ROWS)
         outer_tile(TILE_ROWS, width, columns, depth, a + i * row_step, row_step, depth_step, b,
                    c + i * columns);
     for (; i < rows; i++)
-        outer_tile(1, width, columns, depth, a + i * row_step, row_step, depth_step, b, c + i * columns);
+        outer_tile(1, width, columns, depth, a + i * row_step, row_step, depth_step, b,
+                   c + i * columns);
 }
 
-ALWAYS_INLINE void add_body(size_t rows, size_t columns, size_t depth, const float *a, size_t row_step,
-                            size_t depth_step, const float *b, float *c)
-{
+ALWAYS_INLINE void add_body(size_t rows, size_t columns, size_t depth, const float *a,
+                            size_t row_step, size_t depth_step, const float *b, float *c) {
     size_t j = 0;
     for (; j + 2 * LANES <= columns; j += 2 * LANES)
         outer_columns(2, rows, columns, depth, a, row_step, depth_step, b + j, c + j);
@@ -96,34 +95,29 @@ ALWAYS_INLINE void add_body(size_t rows, size_t columns, size_t depth, const flo
 }
 
 static void times_transposed_plain(size_t rows, size_t columns, size_t depth, const float *a,
-                                   const float *b, float *c)
-{
+                                   const float *b, float *c) {
     times_transposed_body(rows, columns, depth, a, b, c);
 }
 
 static void add_plain(size_t rows, size_t columns, size_t depth, const float *a, size_t row_step,
-                      size_t depth_step, const float *b, float *c)
-{
+                      size_t depth_step, const float *b, float *c) {
     add_body(rows, columns, depth, a, row_step, depth_step, b, c);
 }
 
 #if HAVE_AVX2_TWIN
 AVX2 static void times_transposed_avx2(size_t rows, size_t columns, size_t depth, const float *a,
-                                       const float *b, float *c)
-{
+                                       const float *b, float *c) {
     times_transposed_body(rows, columns, depth, a, b, c);
 }
 
-AVX2 static void add_avx2(size_t rows, size_t columns, size_t depth, const float *a, size_t row_step,
-                          size_t depth_step, const float *b, float *c)
-{
+AVX2 static void add_avx2(size_t rows, size_t columns, size_t depth, const float *a,
+                          size_t row_step, size_t depth_step, const float *b, float *c) {
     add_body(rows, columns, depth, a, row_step, depth_step, b, c);
 }
 #endif
 
 static void add_any(size_t rows, size_t columns, size_t depth, const float *a, size_t row_step,
-                    size_t depth_step, const float *b, float *c)
-{
+                    size_t depth_step, const float *b, float *c) {
 #if HAVE_AVX2_TWIN
     if (__builtin_cpu_supports("avx2")) {
         add_avx2(rows, columns, depth, a, row_step, depth_step, b, c);
@@ -133,9 +127,8 @@ static void add_any(size_t rows, size_t columns, size_t depth, const float *a, s
     add_plain(rows, columns, depth, a, row_step, depth_step, b, c);
 }
 
-void gemm_times_transposed(size_t rows, size_t columns, size_t depth, const float *a, const float *b,
-                           float *c)
-{
+void gemm_times_transposed(size_t rows, size_t columns, size_t depth, const float *a,
+                           const float *b, float *c) {
 #if HAVE_AVX2_TWIN
     if (__builtin_cpu_supports("avx2")) {
         times_transposed_avx2(rows, columns, depth, a, b, c);
@@ -145,13 +138,11 @@ void gemm_times_transposed(size_t rows, size_t columns, size_t depth, const floa
     times_transposed_plain(rows, columns, depth, a, b, c);
 }
 
-void gemm_add(size_t rows, size_t columns, size_t depth, const float *a, const float *b, float *c)
-{
+void gemm_add(size_t rows, size_t columns, size_t depth, const float *a, const float *b, float *c) {
     add_any(rows, columns, depth, a, depth, 1, b, c);
 }
 
 void gemm_add_transposed(size_t rows, size_t columns, size_t depth, const float *a, const float *b,
-                         float *c)
-{
+                         float *c) {
     add_any(rows, columns, depth, a, 1, rows, b, c);
 }

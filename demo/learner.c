@@ -1,9 +1,9 @@
 /* Policy gradient with a group baseline.
  *
  * The advantage of a token is its reward minus the mean over the answers to the same prompt at the
- * same place. Rollouts may be one version old, so each token is weighted by how much likelier it has become
- * since, at most twofold. Forward and backward run on the exported, rounded weights, the update goes to
- * the FP32 master: what mixed-precision trainers do. */
+ * same place. Rollouts may be one version old, so each token is weighted by how much likelier it
+ * has become since, at most twofold. Forward and backward run on the exported, rounded weights, the
+ * update goes to the FP32 master: what mixed-precision trainers do. */
 #include "learner.h"
 
 #include "adamw.h"
@@ -21,8 +21,7 @@ struct learner {
     float *master, *gradients, *logit_gradient;
 };
 
-learner *learner_create(export_format format, uint64_t seed, size_t samplers)
-{
+learner *learner_create(export_format format, uint64_t seed, size_t samplers) {
     learner *self = calloc(1, sizeof *self);
     if (self == NULL)
         return NULL;
@@ -46,8 +45,7 @@ learner *learner_create(export_format format, uint64_t seed, size_t samplers)
     return NULL;
 }
 
-void learner_destroy(learner *self)
-{
+void learner_destroy(learner *self) {
     if (self == NULL)
         return;
     export_destroy(self->weights);
@@ -59,23 +57,21 @@ void learner_destroy(learner *self)
     free(self);
 }
 
-exported *learner_weights(learner *self)
-{
+exported *learner_weights(learner *self) {
     return self->weights;
 }
 
-float learner_reward(const rollout *rollouts, size_t samplers)
-{
+float learner_reward(const rollout *rollouts, size_t samplers) {
     float sum = 0;
     for (size_t i = 0; i < samplers * ROLLOUT_SEQUENCES; i++)
         for (uint32_t place = 0; place < TASK_ANSWER; place++)
-            sum += task_reward(rollouts[i / ROLLOUT_SEQUENCES].tokens[i % ROLLOUT_SEQUENCES], place);
+            sum +=
+                task_reward(rollouts[i / ROLLOUT_SEQUENCES].tokens[i % ROLLOUT_SEQUENCES], place);
     return sum / (float)(samplers * ROLLOUT_SEQUENCES * TASK_ANSWER);
 }
 
 /* Mean reward at `place` over the group that sequence belongs to. */
-static float baseline(const rollout *batch, size_t sequence, uint32_t place)
-{
+static float baseline(const rollout *batch, size_t sequence, uint32_t place) {
     const size_t first = sequence / ROLLOUT_GROUP * ROLLOUT_GROUP;
     float sum = 0;
     for (size_t i = first; i < first + ROLLOUT_GROUP; i++)
@@ -84,8 +80,7 @@ static float baseline(const rollout *batch, size_t sequence, uint32_t place)
 }
 
 static void token_gradient(learner *self, const rollout *batch, size_t sampler, size_t sequence,
-                           uint32_t place)
-{
+                           uint32_t place) {
     const size_t width = self->samplers * ROLLOUT_SEQUENCES;
     const size_t position = TASK_ANSWER_AT + place - 1;
     const size_t column = sampler * ROLLOUT_SEQUENCES + sequence;
@@ -101,8 +96,7 @@ static void token_gradient(learner *self, const rollout *batch, size_t sampler, 
         gradient[i] = pull * (chances[i] - (i == token ? 1.0F : 0.0F));
 }
 
-void learner_step(learner *self, const rollout *rollouts, float rate)
-{
+void learner_step(learner *self, const rollout *rollouts, float rate) {
     const size_t width = self->samplers * ROLLOUT_SEQUENCES;
     uint8_t *tokens = policy_tokens(self->model);
     for (size_t column = 0; column < width; column++)
@@ -115,7 +109,8 @@ void learner_step(learner *self, const rollout *rollouts, float rate)
             token_gradient(self, &rollouts[column / ROLLOUT_SEQUENCES], column / ROLLOUT_SEQUENCES,
                            column % ROLLOUT_SEQUENCES, place);
     memset(self->gradients, 0, self->weights->table.value_count * sizeof(float));
-    policy_backward(self->model, self->weights, TASK_POSITIONS, self->logit_gradient, self->gradients);
+    policy_backward(self->model, self->weights, TASK_POSITIONS, self->logit_gradient,
+                    self->gradients);
     adamw_step(&self->optimizer, rate, self->gradients, self->master);
     export_write(self->weights, self->master);
 }

@@ -1,5 +1,5 @@
-/* The trainer's mathematics: a batch of rollouts becomes one policy-gradient step of AdamW on FP32 master
- * weights, and new exported weights. Knows nothing of processes or of xorcast. */
+/* The trainer's mathematics: a batch of rollouts becomes one policy-gradient step of AdamW on FP32
+ * master weights, and new exported weights. Knows nothing of processes or of xorcast. */
 #ifndef DEMO_LEARNER_H
 #define DEMO_LEARNER_H
 

@@ -16,8 +16,7 @@ typedef struct head {
     uint64_t type, bytes;
 } head;
 
-static bool wait_ready(int socket, short event, uint64_t deadline, char *why, size_t why_bytes)
-{
+static bool wait_ready(int socket, short event, uint64_t deadline, char *why, size_t why_bytes) {
     for (;;) {
         const uint64_t now = now_ns();
         const uint64_t left_ms = now < deadline ? (deadline - now) / NS_PER_MS + 1 : 0;
@@ -37,8 +36,7 @@ static bool wait_ready(int socket, short event, uint64_t deadline, char *why, si
 }
 
 static bool send_all(int socket, const void *bytes, size_t count, uint64_t deadline, char *why,
-                     size_t why_bytes)
-{
+                     size_t why_bytes) {
     const unsigned char *from = bytes;
     while (count > 0) {
         if (!wait_ready(socket, POLLOUT, deadline, why, why_bytes))
@@ -57,8 +55,7 @@ static bool send_all(int socket, const void *bytes, size_t count, uint64_t deadl
 }
 
 static bool receive_all(int socket, void *bytes, size_t count, uint64_t deadline, char *why,
-                        size_t why_bytes)
-{
+                        size_t why_bytes) {
     unsigned char *to = bytes;
     while (count > 0) {
         if (!wait_ready(socket, POLLIN, deadline, why, why_bytes))
@@ -77,8 +74,7 @@ static bool receive_all(int socket, void *bytes, size_t count, uint64_t deadline
 }
 
 bool message_send(int socket, message_type type, const void *body, size_t bytes, char *why,
-                  size_t why_bytes)
-{
+                  size_t why_bytes) {
     const head start = {(uint64_t)type, bytes};
     const uint64_t deadline = now_ns() + DEADLINE_MS * NS_PER_MS;
     return send_all(socket, &start, sizeof start, deadline, why, why_bytes) &&
@@ -86,8 +82,7 @@ bool message_send(int socket, message_type type, const void *body, size_t bytes,
 }
 
 bool message_receive(int socket, message_type type, void *body, size_t bytes, char *why,
-                     size_t why_bytes)
-{
+                     size_t why_bytes) {
     head start;
     const uint64_t deadline = now_ns() + DEADLINE_MS * NS_PER_MS;
     if (!receive_all(socket, &start, sizeof start, deadline, why, why_bytes))

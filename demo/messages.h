@@ -11,8 +11,8 @@
  *        | -- ORDER (no batch) ---------> |   the end
  *        | <----------------- TENSOR ---- |   one for each tensor
  *
- * FAILED with a text may take the place of any answer. Both ends are the same binary on one machine,
- * so structures travel as they are. Every call has a deadline. */
+ * FAILED with a text may take the place of any answer. Both ends are the same binary on one
+ * machine, so structures travel as they are. Every call has a deadline. */
 #ifndef DEMO_MESSAGES_H
 #define DEMO_MESSAGES_H
 
@@ -51,8 +51,9 @@ typedef struct synced_message {
     stamp version;
     uint64_t wire_bytes;
     uint64_t ship_ns, stage_ns; /* as the library counts them */
-    uint64_t overlap_ns;        /* of polling, shipping and staging, while rollouts were generated */
-    uint64_t pause_ns;          /* that the sampler could not generate */
+    uint64_t follow_ns;  /* from the order to the staged version: polling, fetching, staging */
+    uint64_t overlap_ns; /* of that, while rollouts were generated */
+    uint64_t pause_ns;   /* that the sampler could not generate */
 } synced_message;
 
 /* Sends one message within DEADLINE_MS. False: `why` says what happened. */

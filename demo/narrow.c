@@ -6,35 +6,30 @@
 
 #include <string.h>
 
-static uint32_t bits_of(float value)
-{
+static uint32_t bits_of(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
 
-static float float_of(uint32_t bits)
-{
+static float float_of(uint32_t bits) {
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-uint16_t bf16_from_float(float value)
-{
+uint16_t bf16_from_float(float value) {
     const uint32_t bits = bits_of(value);
     if ((bits & 0x7FFFFFFFU) > 0x7F800000U)
         return (uint16_t)(bits >> 16 | 0x40U); /* a NaN stays one, quiet, whatever is cut off */
     return (uint16_t)((bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16);
 }
 
-float bf16_to_float(uint16_t code)
-{
+float bf16_to_float(uint16_t code) {
     return float_of((uint32_t)code << 16);
 }
 
-uint8_t e4m3_from_float(float value)
-{
+uint8_t e4m3_from_float(float value) {
     const uint32_t bits = bits_of(value);
     const uint32_t sign = bits >> 24 & 0x80U;
     const uint32_t size = bits & 0x7FFFFFFFU;
@@ -50,8 +45,7 @@ uint8_t e4m3_from_float(float value)
     return (uint8_t)(sign | ((rounded >> 20) - (120U << 3)));
 }
 
-float e4m3_to_float(uint8_t code)
-{
+float e4m3_to_float(uint8_t code) {
     const uint32_t sign = (uint32_t)(code & 0x80U) << 24;
     const uint32_t rest = code & 0x7FU;
     if (rest == 0x7FU)
@@ -61,8 +55,7 @@ float e4m3_to_float(uint8_t code)
     return float_of(sign | ((rest + (120U << 3)) << 20));
 }
 
-uint8_t e2m1_from_float(float value)
-{
+uint8_t e2m1_from_float(float value) {
     /* Points half way between codes; one belongs to the even code beside it. */
     static const float half_way[7] = {0.25F, 0.75F, 1.25F, 1.75F, 2.5F, 3.5F, 5.0F};
     const uint32_t bits = bits_of(value);
@@ -73,8 +66,7 @@ uint8_t e2m1_from_float(float value)
     return (uint8_t)(bits >> 28 & 8U) | (uint8_t)code;
 }
 
-float e2m1_to_float(uint8_t code)
-{
+float e2m1_to_float(uint8_t code) {
     static const float sizes[8] = {0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F};
     const float size = sizes[code & 7U];
     return (code & 8U) != 0 ? -size : size;

@@ -1,6 +1,6 @@
 /* The narrow number formats that checkpoints carry: BF16, FP8 E4M3 (finite, with NaN, without
- * infinity) and FP4 E2M1. To narrow is to round to the nearest, ties to the even code; E4M3 and E2M1
- * saturate at their largest value. Scales are not this file's matter. */
+ * infinity) and FP4 E2M1. To narrow is to round to the nearest, ties to the even code; E4M3 and
+ * E2M1 saturate at their largest value. Scales are not this file's matter. */
 #ifndef DEMO_NARROW_H
 #define DEMO_NARROW_H
 

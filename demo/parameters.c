@@ -10,8 +10,7 @@
 #include <string.h>
 
 static void add(parameter_table *table, size_t index, const char *name, size_t rows, size_t columns,
-                bool quantised, float initial_spread)
-{
+                bool quantised, float initial_spread) {
     parameter *item = &table->items[index];
     (void)snprintf(item->name, sizeof item->name, "%s", name);
     item->rows = rows;
@@ -23,21 +22,19 @@ static void add(parameter_table *table, size_t index, const char *name, size_t r
     table->value_count += rows * columns;
 }
 
-static void add_expert(parameter_table *table, size_t first, size_t layer, size_t expert)
-{
+static void add_expert(parameter_table *table, size_t first, size_t layer, size_t expert) {
     static const char *const words[PARAMETERS_PER_EXPERT] = {"gate_proj", "up_proj", "down_proj"};
     for (size_t i = 0; i < PARAMETERS_PER_EXPERT; i++) {
         const bool down = i == EXPERT_DOWN;
         char name[72];
-        (void)snprintf(name, sizeof name, "model.layers.%zu.mlp.experts.%zu.%s.weight", layer, expert,
-                       words[i]);
+        (void)snprintf(name, sizeof name, "model.layers.%zu.mlp.experts.%zu.%s.weight", layer,
+                       expert, words[i]);
         add(table, first + i, name, down ? MODEL_HIDDEN : MODEL_INNER,
             down ? MODEL_INNER : MODEL_HIDDEN, true, down ? 0.05F : 0.0625F);
     }
 }
 
-static void add_layer(parameter_table *table, size_t layer)
-{
+static void add_layer(parameter_table *table, size_t layer) {
     const size_t first = PARAMETER_LAYERS + layer * PARAMETERS_PER_LAYER;
     static const struct {
         const char *word;
@@ -61,8 +58,7 @@ static void add_layer(parameter_table *table, size_t layer)
         add_expert(table, first + LAYER_EXPERTS + expert * PARAMETERS_PER_EXPERT, layer, expert);
 }
 
-void parameters_describe(parameter_table *table_out)
-{
+void parameters_describe(parameter_table *table_out) {
     memset(table_out, 0, sizeof *table_out);
     add(table_out, PARAMETER_EMBEDDING, "model.embed_tokens.weight", MODEL_VOCABULARY, MODEL_HIDDEN,
         false, 1.0F);
@@ -74,13 +70,13 @@ void parameters_describe(parameter_table *table_out)
     add(table_out, PARAMETER_HEAD, "lm_head.weight", MODEL_VOCABULARY, MODEL_HIDDEN, false, 0.02F);
 }
 
-void parameters_initialise(const parameter_table *table, uint64_t seed, float *values)
-{
+void parameters_initialise(const parameter_table *table, uint64_t seed, float *values) {
     for (size_t i = 0; i < PARAMETER_COUNT; i++) {
         const parameter *item = &table->items[i];
         float *place = values + item->offset;
         seeded random = seeded_begin(seed, i, 0, 0);
         for (size_t j = 0; j < item->rows * item->columns; j++)
-            place[j] = item->initial_spread > 0 ? item->initial_spread * seeded_bell(&random) : 1.0F;
+            place[j] =
+                item->initial_spread > 0 ? item->initial_spread * seeded_bell(&random) : 1.0F;
     }
 }

@@ -1,5 +1,5 @@
-/* The parameters of the demo's policy: a decoder of two transformer blocks with a mixture of experts, named
- * and shaped the way checkpoints of such models are.
+/* The parameters of the demo's policy: a decoder of two transformer blocks with a mixture of
+ * experts, named and shaped the way checkpoints of such models are.
  *
  * Owns the sizes of the model and the table of names, shapes and places in the flat FP32 arrays
  * (weights, gradients, optimizer moments). Knows nothing of how a parameter is computed with or
@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* 5.3 million parameters. Every size is a multiple of 8, which gemm.h asks for, and of 64, the block
- * of the FP8 scales, where a parameter is quantised. */
+/* 5.3 million parameters. Every size is a multiple of 8, which gemm.h asks for, and of 64, the
+ * block of the FP8 scales, where a parameter is quantised. */
 enum {
     MODEL_VOCABULARY = 16,
     MODEL_CONTEXT = 16,

@@ -8,11 +8,11 @@
 
 #define NORM_FLOOR 1e-5F
 
-float exponential(float x)
-{
+float exponential(float x) {
     if (x < -80.0F)
         return 0.0F;
-    /* x = n ln 2 + r with |r| <= ln 2 / 2; ln 2 in two parts, the first exact when multiplied by n. */
+    /* x = n ln 2 + r with |r| <= ln 2 / 2; ln 2 in two parts, the first exact when multiplied by n.
+     */
     const float shifted = x * 1.44269504F + 0x1.8p23F;
     const float n = shifted - 0x1.8p23F;
     const float r = (x - n * 0.693145752F) - n * 1.42860677e-6F;
@@ -29,14 +29,12 @@ float exponential(float x)
     return sum * power;
 }
 
-static float sigmoid(float x)
-{
+static float sigmoid(float x) {
     const float small = exponential(x < 0 ? x : -x);
     return (x < 0 ? small : 1.0F) / (1.0F + small);
 }
 
-void softmax(float *values, size_t count)
-{
+void softmax(float *values, size_t count) {
     float largest = values[0];
     for (size_t i = 1; i < count; i++)
         largest = values[i] > largest ? values[i] : largest;
@@ -49,8 +47,7 @@ void softmax(float *values, size_t count)
         values[i] /= sum;
 }
 
-void norm_forward(size_t rows, const float *x, const float *gain, float *out, float *inverse_rms)
-{
+void norm_forward(size_t rows, const float *x, const float *gain, float *out, float *inverse_rms) {
     for (size_t row = 0; row < rows; row++) {
         const float *from = x + row * MODEL_HIDDEN;
         float sum = 0;
@@ -64,8 +61,7 @@ void norm_forward(size_t rows, const float *x, const float *gain, float *out, fl
 }
 
 void norm_backward(size_t rows, const float *x, const float *gain, const float *inverse_rms,
-                   const float *out_gradient, float *x_gradient, float *gain_gradient)
-{
+                   const float *out_gradient, float *x_gradient, float *gain_gradient) {
     for (size_t row = 0; row < rows; row++) {
         const float *from = x + row * MODEL_HIDDEN;
         const float *above = out_gradient + row * MODEL_HIDDEN;
@@ -81,14 +77,12 @@ void norm_backward(size_t rows, const float *x, const float *gain, const float *
     }
 }
 
-void swiglu_forward(size_t count, const float *gate, const float *up, float *out)
-{
+void swiglu_forward(size_t count, const float *gate, const float *up, float *out) {
     for (size_t i = 0; i < count; i++)
         out[i] = gate[i] * sigmoid(gate[i]) * up[i];
 }
 
-void swiglu_backward(size_t count, float *gate, float *up, const float *out_gradient)
-{
+void swiglu_backward(size_t count, float *gate, float *up, const float *out_gradient) {
     for (size_t i = 0; i < count; i++) {
         const float s = sigmoid(gate[i]);
         const float silu = gate[i] * s;

@@ -1,6 +1,6 @@
-/* The pieces of the policy that are not matrix products: exponential, softmax, RMS norm, SwiGLU. Only
- * additions, products, divisions and square roots, which IEEE fixes to the last bit, so that results
- * do not depend on the machine's libm. */
+/* The pieces of the policy that are not matrix products: exponential, softmax, RMS norm, SwiGLU.
+ * Only additions, products, divisions and square roots, which IEEE fixes to the last bit, so that
+ * results do not depend on the machine's libm. */
 #ifndef DEMO_POINTWISE_H
 #define DEMO_POINTWISE_H
 

@@ -16,20 +16,17 @@ typedef struct cutter {
     size_t used;
 } cutter;
 
-static void *cut(cutter *from, size_t count, size_t element_bytes)
-{
+static void *cut(cutter *from, size_t count, size_t element_bytes) {
     void *piece = from->base == NULL ? NULL : from->base + from->used;
     from->used += (count * element_bytes + 63) / 64 * 64;
     return piece;
 }
 
-static float *cut_floats(cutter *from, size_t rows, size_t width)
-{
+static float *cut_floats(cutter *from, size_t rows, size_t width) {
     return cut(from, rows * width, sizeof(float));
 }
 
-static void cut_layer(cutter *from, layer_trace *trace, size_t rows)
-{
+static void cut_layer(cutter *from, layer_trace *trace, size_t rows) {
     trace->input = cut_floats(from, rows, MODEL_HIDDEN);
     trace->normed = cut_floats(from, rows, MODEL_HIDDEN);
     trace->inverse_rms = cut_floats(from, rows, 1);
@@ -46,8 +43,7 @@ static void cut_layer(cutter *from, layer_trace *trace, size_t rows)
     trace->expert_out = cut_floats(from, rows, MODEL_EXPERTS_USED * (size_t)MODEL_HIDDEN);
 }
 
-static size_t plan(policy *model, unsigned char *base)
-{
+static size_t plan(policy *model, unsigned char *base) {
     cutter from = {base, 0};
     const size_t rows = model->rows;
     for (size_t layer = 0; layer < MODEL_LAYERS; layer++)
@@ -71,8 +67,7 @@ static size_t plan(policy *model, unsigned char *base)
     return from.used;
 }
 
-policy *policy_create(size_t batch)
-{
+policy *policy_create(size_t batch) {
     policy *model = calloc(1, sizeof *model);
     if (model == NULL)
         return NULL;
@@ -90,34 +85,29 @@ policy *policy_create(size_t batch)
     return model;
 }
 
-void policy_destroy(policy *model)
-{
+void policy_destroy(policy *model) {
     if (model == NULL)
         return;
     free(model->memory);
     free(model);
 }
 
-uint8_t *policy_tokens(policy *model)
-{
+uint8_t *policy_tokens(policy *model) {
     return model->tokens;
 }
 
-const float *policy_chances(const policy *model, size_t position)
-{
+const float *policy_chances(const policy *model, size_t position) {
     return model->chances + position * model->batch * MODEL_VOCABULARY;
 }
 
-const float *policy_read(policy *model, const exported *weights, size_t index)
-{
+const float *policy_read(policy *model, const exported *weights, size_t index) {
     export_read(weights, index, model->weight);
     return model->weight;
 }
 
-/* ---- Forward -----------------------------------------------------------------------------------*/
+/* ---- Forward ----------------------------------------------------------------------------------*/
 
-static void embed(policy *model, const exported *weights, size_t from, size_t to)
-{
+static void embed(policy *model, const exported *weights, size_t from, size_t to) {
     float *stream = model->layers[0].input;
     const float *words = policy_read(model, weights, PARAMETER_EMBEDDING);
     for (size_t row = from * model->batch; row < to * model->batch; row++)
@@ -129,8 +119,7 @@ static void embed(policy *model, const exported *weights, size_t from, size_t to
             stream[row * MODEL_HIDDEN + i] += places[row / model->batch * MODEL_HIDDEN + i];
 }
 
-void policy_forward(policy *model, const exported *weights, size_t from, size_t to)
-{
+void policy_forward(policy *model, const exported *weights, size_t from, size_t to) {
     const size_t first = from * model->batch;
     const size_t rows = (to - from) * model->batch;
     const size_t hidden = first * MODEL_HIDDEN;
@@ -139,7 +128,7 @@ void policy_forward(policy *model, const exported *weights, size_t from, size_t 
         const bool last = layer + 1 == MODEL_LAYERS;
         attention_forward(model, weights, layer, from, to);
         experts_forward(model, weights, layer, first, first + rows,
-                           last ? model->output : model->layers[layer + 1].input);
+                        last ? model->output : model->layers[layer + 1].input);
     }
     norm_forward(rows, model->output + hidden, policy_read(model, weights, PARAMETER_FINAL_NORM),
                  model->final_normed + hidden, model->final_inverse_rms + first);
@@ -150,15 +139,16 @@ void policy_forward(policy *model, const exported *weights, size_t from, size_t 
         softmax(chances + row * MODEL_VOCABULARY, MODEL_VOCABULARY);
 }
 
-/* ---- Backward ----------------------------------------------------------------------------------*/
+/* ---- Backward ---------------------------------------------------------------------------------*/
 
-static void embed_backward(const policy *model, const parameter *items, size_t rows, float *gradients)
-{
+static void embed_backward(const policy *model, const parameter *items, size_t rows,
+                           float *gradients) {
     for (size_t row = 0; row < rows; row++) {
         const float *from = model->stream_gradient + row * MODEL_HIDDEN;
         float *word = gradients + items[PARAMETER_EMBEDDING].offset +
                       model->tokens[row] * (size_t)MODEL_HIDDEN;
-        float *place = gradients + items[PARAMETER_POSITION].offset + row / model->batch * MODEL_HIDDEN;
+        float *place =
+            gradients + items[PARAMETER_POSITION].offset + row / model->batch * MODEL_HIDDEN;
         for (size_t i = 0; i < MODEL_HIDDEN; i++) {
             word[i] += from[i];
             place[i] += from[i];
@@ -167,8 +157,7 @@ static void embed_backward(const policy *model, const parameter *items, size_t r
 }
 
 void policy_backward(policy *model, const exported *weights, size_t positions,
-                     const float *logit_gradient, float *gradients)
-{
+                     const float *logit_gradient, float *gradients) {
     const parameter *items = weights->table.items;
     const size_t rows = positions * model->batch;
     gemm_add_transposed(MODEL_VOCABULARY, MODEL_HIDDEN, rows, logit_gradient, model->final_normed,

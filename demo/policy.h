@@ -21,8 +21,8 @@ void policy_destroy(policy *model);
 /* The tokens of all positions, [position * batch + sequence], each below MODEL_VOCABULARY. */
 uint8_t *policy_tokens(policy *model);
 
-/* Reads the tokens at positions [from, to) and computes what may follow each. Positions below `from`
- * must have been computed with the same weights. */
+/* Reads the tokens at positions [from, to) and computes what may follow each. Positions below
+ * `from` must have been computed with the same weights. */
 void policy_forward(policy *model, const exported *weights, size_t from, size_t to);
 
 /* Chances of the next token at a position after forward: [sequence][MODEL_VOCABULARY], each row

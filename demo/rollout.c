@@ -5,8 +5,7 @@
 
 #include <string.h>
 
-static uint8_t draw(const float *chances, seeded *random)
-{
+static uint8_t draw(const float *chances, seeded *random) {
     const float point = seeded_unit(random);
     float sum = 0;
     for (uint8_t token = 0; token + 1 < MODEL_VOCABULARY; token++) {
@@ -17,8 +16,7 @@ static uint8_t draw(const float *chances, seeded *random)
     return MODEL_VOCABULARY - 1;
 }
 
-static void place_prompts(policy *model, uint64_t seed, uint64_t number, uint64_t sampler)
-{
+static void place_prompts(policy *model, uint64_t seed, uint64_t number, uint64_t sampler) {
     uint8_t *tokens = policy_tokens(model);
     for (size_t sequence = 0; sequence < ROLLOUT_SEQUENCES; sequence++) {
         uint8_t prompt[TASK_ANSWER_AT];
@@ -29,8 +27,7 @@ static void place_prompts(policy *model, uint64_t seed, uint64_t number, uint64_
 }
 
 void rollout_generate(policy *model, const exported *weights, uint64_t seed, uint64_t number,
-                      uint64_t sampler, rollout *batch_out)
-{
+                      uint64_t sampler, rollout *batch_out) {
     uint8_t *tokens = policy_tokens(model);
     seeded randoms[ROLLOUT_SEQUENCES];
     place_prompts(model, seed, number, sampler);
@@ -52,8 +49,7 @@ void rollout_generate(policy *model, const exported *weights, uint64_t seed, uin
             batch_out->tokens[sequence][position] = tokens[position * ROLLOUT_SEQUENCES + sequence];
 }
 
-bool rollout_verify(policy *model, const exported *weights, const rollout *batch)
-{
+bool rollout_verify(policy *model, const exported *weights, const rollout *batch) {
     uint8_t *tokens = policy_tokens(model);
     for (size_t sequence = 0; sequence < ROLLOUT_SEQUENCES; sequence++)
         for (size_t position = 0; position < TASK_LENGTH; position++)

@@ -21,8 +21,8 @@ typedef struct rollout {
 void rollout_generate(policy *model, const exported *weights, uint64_t seed, uint64_t number,
                       uint64_t sampler, rollout *batch_out);
 
-/* True if the policy with these weights gives the recorded tokens the very same chances, bit for bit:
- * proof that the batch was generated with these weights. */
+/* True if the policy with these weights gives the recorded tokens the very same chances, bit for
+ * bit: proof that the batch was generated with these weights. */
 bool rollout_verify(policy *model, const exported *weights, const rollout *batch);
 
 #endif

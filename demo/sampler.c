@@ -1,10 +1,10 @@
 /* A sampler: two threads, one bundle of weights.
  *
  * The main thread generates rollouts, straight from the bytes of the bundle. The follower polls and
- * stages the next version meanwhile; staging only reads the weights. When the rollouts are out and the
- * version is staged, the main thread commits it: that is the only time it does not generate for the
- * sake of syncing. The two hand the subscriber to each other under a lock, so that one thread at a
- * time uses it. */
+ * stages the next version meanwhile; staging only reads the weights. When the rollouts are out and
+ * the version is staged, the main thread commits it: that is the only time it does not generate for
+ * the sake of syncing. The two hand the subscriber to each other under a lock, so that one thread
+ * at a time uses it. */
 #include "sampler.h"
 
 #include "children.h"
@@ -42,29 +42,25 @@ typedef struct sampler {
     char follow_why[1024];
 } sampler;
 
-static bool failed(sampler *self, const char *what, xorcast_status status)
-{
+static bool failed(sampler *self, const char *what, xorcast_status status) {
     weights_bundle_explain(&self->sync, what, status, self->why, sizeof self->why);
     return false;
 }
 
-static bool follow_failed(sampler *self, const char *what, xorcast_status status)
-{
+static bool follow_failed(sampler *self, const char *what, xorcast_status status) {
     weights_bundle_explain(&self->sync, what, status, self->follow_why, sizeof self->follow_why);
     return false;
 }
 
-static stamp present(sampler *self)
-{
+static stamp present(sampler *self) {
     xorcast_version version;
     xorcast_subscriber_current(self->subscriber, &version);
     return weights_stamp(&version);
 }
 
-/* ---- The follower ------------------------------------------------------------------------------*/
+/* ---- The follower -----------------------------------------------------------------------------*/
 
-static bool still_wanted(sampler *self)
-{
+static bool still_wanted(sampler *self) {
     (void)pthread_mutex_lock(&self->lock);
     const bool wanted = self->state == FOLLOW_WANTED;
     (void)pthread_mutex_unlock(&self->lock);
@@ -72,8 +68,7 @@ static bool still_wanted(sampler *self)
 }
 
 /* Polls in slices, so that the process can end while the trainer publishes nothing. */
-static bool stage_wanted(sampler *self)
-{
+static bool stage_wanted(sampler *self) {
     const uint64_t deadline = now_ns() + DEADLINE_MS * UINT64_C(1000000);
     xorcast_status status = XORCAST_NOTHING_NEW;
     uint64_t newest = 0;
@@ -87,8 +82,7 @@ static bool stage_wanted(sampler *self)
     return true;
 }
 
-static void *follow(void *argument)
-{
+static void *follow(void *argument) {
     sampler *self = argument;
     (void)pthread_mutex_lock(&self->lock);
     while (self->state != FOLLOW_QUIT) {
@@ -108,8 +102,7 @@ static void *follow(void *argument)
     return NULL;
 }
 
-static void set_state(sampler *self, follow_state state)
-{
+static void set_state(sampler *self, follow_state state) {
     (void)pthread_mutex_lock(&self->lock);
     self->state = state;
     (void)pthread_cond_broadcast(&self->turn);
@@ -117,8 +110,7 @@ static void set_state(sampler *self, follow_state state)
 }
 
 /* The follower's calls have deadlines, so this wait ends. */
-static bool wait_staged(sampler *self)
-{
+static bool wait_staged(sampler *self) {
     (void)pthread_mutex_lock(&self->lock);
     while (self->state == FOLLOW_WANTED)
         (void)pthread_cond_wait(&self->turn, &self->lock);
@@ -129,18 +121,17 @@ static bool wait_staged(sampler *self)
     return staged;
 }
 
-/* ---- Orders ------------------------------------------------------------------------------------*/
+/* ---- Orders -----------------------------------------------------------------------------------*/
 
-static bool generate(sampler *self, uint64_t batch, const stamp *drawn_from)
-{
+static bool generate(sampler *self, uint64_t batch, const stamp *drawn_from) {
     rollout_message message = {.drawn_from = *drawn_from, .batch = batch};
-    rollout_generate(self->model, self->weights, self->run->seed, batch, self->index, &message.data);
+    rollout_generate(self->model, self->weights, self->run->seed, batch, self->index,
+                     &message.data);
     return message_send(CHILD_SOCKET, MESSAGE_ROLLOUT, &message, sizeof message, self->why,
                         sizeof self->why);
 }
 
-static bool commit(sampler *self, uint64_t *pause_ns_out)
-{
+static bool commit(sampler *self, uint64_t *pause_ns_out) {
     const uint64_t begin = now_ns();
     xorcast_status status = xorcast_subscriber_commit(self->subscriber, NULL);
     if (status != XORCAST_OK)
@@ -152,8 +143,7 @@ static bool commit(sampler *self, uint64_t *pause_ns_out)
     return true;
 }
 
-static bool finish_follow(sampler *self, uint64_t generate_begin, uint64_t generate_end)
-{
+static bool finish_follow(sampler *self, uint64_t generate_begin, uint64_t generate_end) {
     if (!wait_staged(self))
         return false;
     synced_message message = {0};
@@ -165,6 +155,7 @@ static bool finish_follow(sampler *self, uint64_t generate_begin, uint64_t gener
     message.wire_bytes = stats.wire_bytes;
     message.ship_ns = stats.ship_ns;
     message.stage_ns = stats.stage_ns;
+    message.follow_ns = self->follow_end_ns - self->follow_begin_ns;
     const uint64_t begin =
         self->follow_begin_ns > generate_begin ? self->follow_begin_ns : generate_begin;
     const uint64_t end = self->follow_end_ns < generate_end ? self->follow_end_ns : generate_end;
@@ -174,8 +165,7 @@ static bool finish_follow(sampler *self, uint64_t generate_begin, uint64_t gener
                         sizeof self->why);
 }
 
-static bool carry_out(sampler *self, const order_message *order)
-{
+static bool carry_out(sampler *self, const order_message *order) {
     const stamp drawn_from = present(self);
     const bool follows = order->follow != FOLLOW_NOTHING;
     if (follows) {
@@ -189,8 +179,7 @@ static bool carry_out(sampler *self, const order_message *order)
     return generated && (!follows || finish_follow(self, begin, end));
 }
 
-static bool send_weights(sampler *self)
-{
+static bool send_weights(sampler *self) {
     for (size_t i = 0; i < self->weights->tensor_count; i++) {
         const export_tensor *tensor = &self->weights->tensors[i];
         if (!message_send(CHILD_SOCKET, MESSAGE_TENSOR, tensor->data, tensor->bytes, self->why,
@@ -200,10 +189,10 @@ static bool send_weights(sampler *self)
     return true;
 }
 
-static bool obey(sampler *self)
-{
+static bool obey(sampler *self) {
     const stamp first = present(self);
-    if (!message_send(CHILD_SOCKET, MESSAGE_READY, &first, sizeof first, self->why, sizeof self->why))
+    if (!message_send(CHILD_SOCKET, MESSAGE_READY, &first, sizeof first, self->why,
+                      sizeof self->why))
         return false;
     for (;;) {
         order_message order;
@@ -217,11 +206,11 @@ static bool obey(sampler *self)
     }
 }
 
-/* ---- Begin and end -----------------------------------------------------------------------------*/
+/* ---- Begin and end ----------------------------------------------------------------------------*/
 
-/* A sampler starts with no weights at all: the publisher knows no such version, so it takes a keyframe. */
-static bool connect_to(sampler *self, const char *url)
-{
+/* A sampler starts with no weights at all: the publisher knows no such version, so it takes a
+ * keyframe. */
+static bool connect_to(sampler *self, const char *url) {
     xorcast_status status =
         weights_bundle_create(&self->sync, self->weights, self->why, sizeof self->why);
     if (status != XORCAST_OK)
@@ -237,8 +226,7 @@ static bool connect_to(sampler *self, const char *url)
     return true;
 }
 
-static bool work(sampler *self, const char *url)
-{
+static bool work(sampler *self, const char *url) {
     self->weights = export_create(self->run->format);
     self->model = policy_create(ROLLOUT_SEQUENCES);
     if (self->weights == NULL || self->model == NULL) {
@@ -258,8 +246,7 @@ static bool work(sampler *self, const char *url)
     return done;
 }
 
-int sampler_run(const settings *run, uint64_t index, const char *url)
-{
+int sampler_run(const settings *run, uint64_t index, const char *url) {
     sampler self = {.run = run,
                     .index = index,
                     .lock = PTHREAD_MUTEX_INITIALIZER,

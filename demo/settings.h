@@ -6,7 +6,8 @@
 
 enum {
     SAMPLERS = 2,
-    /* Nothing here takes more than a second; a sanitizer or a busy machine may make it thirty times that. */
+    /* Nothing here takes more than a second; a sanitizer or a busy machine may make it thirty times
+       that. */
     DEADLINE_MS = 60000
 };
 

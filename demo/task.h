@@ -1,6 +1,6 @@
-/* The task: read four digits, then say them backwards. A prompt is four of sixteen digits and an end
- * mark; the answer is four tokens, and the reward is the share of them that are right, so chance gives
- * 1 in 32 at first and a perfect policy 1.
+/* The task: read four digits, then say them backwards. A prompt is four of sixteen digits and an
+ * end mark; the answer is four tokens, and the reward is the share of them that are right, so
+ * chance gives 1 in 32 at first and a perfect policy 1.
  *
  * Owns what a sequence looks like and what it earns; knows nothing of policies. */
 #ifndef DEMO_TASK_H
@@ -13,9 +13,9 @@ enum {
     TASK_END = TASK_DIGITS, /* the token after the prompt */
     TASK_PROMPT = 4,
     TASK_ANSWER = 4,
-    TASK_ANSWER_AT = TASK_PROMPT + 1,             /* position of the first answer token */
-    TASK_LENGTH = TASK_ANSWER_AT + TASK_ANSWER,   /* of a whole sequence */
-    TASK_POSITIONS = TASK_LENGTH - 1              /* that the policy reads: all but the last token */
+    TASK_ANSWER_AT = TASK_PROMPT + 1,           /* position of the first answer token */
+    TASK_LENGTH = TASK_ANSWER_AT + TASK_ANSWER, /* of a whole sequence */
+    TASK_POSITIONS = TASK_LENGTH - 1            /* that the policy reads: all but the last token */
 };
 
 /* Prompt `index` of a training step: the first TASK_ANSWER_AT tokens of a sequence. */

@@ -1,11 +1,12 @@
 /* The trainer: learns a step, publishes it, and lets the samplers follow while they generate.
  *
- * Step t learns from batch t, then orders batch t+1 and publishes version t. The samplers draw batch
- * t+1 from version t-1, which they hold, stage version t meanwhile and commit it when the batch is out.
- * So rollouts are one version old when they are learned from, always: the run is the same every time.
+ * Step t learns from batch t, then orders batch t+1 and publishes version t. The samplers draw
+ * batch t+1 from version t-1, which they hold, stage version t meanwhile and commit it when the
+ * batch is out. So rollouts are one version old when they are learned from, always: the run is the
+ * same every time.
  *
- * Owns all processes and checks: every rollout's stamp must be the version expected, its chances are
- * computed again from a copy of that version, and at the end all bytes are compared. */
+ * Owns all processes and checks: every rollout's stamp must be the version expected, its chances
+ * are computed again from a copy of that version, and at the end all bytes are compared. */
 #include "trainer.h"
 
 #include "children.h"
@@ -23,10 +24,10 @@
 typedef struct trainer {
     const settings *run;
     learner *student;
-    exported *weights;      /* the student's: the version being published */
-    exported *before;       /* a copy of the version that the next rollouts are drawn from */
+    exported *weights; /* the student's: the version being published */
+    exported *before;  /* a copy of the version that the next rollouts are drawn from */
     stamp stamp_before, stamp_present;
-    policy *examiner;       /* computes chances again */
+    policy *examiner; /* computes chances again */
     weights_bundle sync;
     xorcast_publisher *publisher;
     child samplers[SAMPLERS];
@@ -38,21 +39,20 @@ typedef struct trainer {
     char why[1280];
 } trainer;
 
-/* ---- Samplers ----------------------------------------------------------------------------------*/
+/* ---- Samplers ---------------------------------------------------------------------------------*/
 
-static bool sampler_failed(trainer *self, size_t index, const char *doing)
-{
+static bool sampler_failed(trainer *self, size_t index, const char *doing) {
     char how[128];
     (void)child_reap(&self->samplers[index], how, sizeof how);
-    (void)fprintf(stderr,
-                  "demo: sampler %zu, while %s: %s. The process %s. The other processes were stopped; run "
-                  "the demo again.\n",
-                  index, doing, self->why, how);
+    (void)fprintf(
+        stderr,
+        "demo: sampler %zu, while %s: %s. The process %s. The other processes were stopped; run "
+        "the demo again.\n",
+        index, doing, self->why, how);
     return false;
 }
 
-static bool send_order(trainer *self, size_t index, uint64_t batch, uint64_t follow)
-{
+static bool send_order(trainer *self, size_t index, uint64_t batch, uint64_t follow) {
     const order_message order = {batch, follow};
     if (message_send(self->samplers[index].socket, MESSAGE_ORDER, &order, sizeof order, self->why,
                      sizeof self->why))
@@ -60,28 +60,27 @@ static bool send_order(trainer *self, size_t index, uint64_t batch, uint64_t fol
     return sampler_failed(self, index, "it was to get an order");
 }
 
-static bool send_orders(trainer *self, uint64_t batch, uint64_t follow)
-{
+static bool send_orders(trainer *self, uint64_t batch, uint64_t follow) {
     for (size_t i = 0; i < SAMPLERS; i++)
         if (!send_order(self, i, batch, follow))
             return false;
     return true;
 }
 
-static bool wrong_version(size_t index, const char *what, const stamp *found, const stamp *expected)
-{
-    (void)fprintf(stderr,
-                  "demo: sampler %zu %s version %llu with digest %016llx%016llx, not version %llu with "
-                  "%016llx%016llx. That is a defect; please report it with the seed.\n",
-                  index, what, (unsigned long long)found->step, (unsigned long long)found->digest[0],
-                  (unsigned long long)found->digest[1], (unsigned long long)expected->step,
-                  (unsigned long long)expected->digest[0], (unsigned long long)expected->digest[1]);
+static bool wrong_version(size_t index, const char *what, const stamp *found,
+                          const stamp *expected) {
+    (void)fprintf(
+        stderr,
+        "demo: sampler %zu %s version %llu with digest %016llx%016llx, not version %llu with "
+        "%016llx%016llx. That is a defect; please report it with the seed.\n",
+        index, what, (unsigned long long)found->step, (unsigned long long)found->digest[0],
+        (unsigned long long)found->digest[1], (unsigned long long)expected->step,
+        (unsigned long long)expected->digest[0], (unsigned long long)expected->digest[1]);
     return false;
 }
 
 static bool receive_rollout(trainer *self, size_t index, uint64_t batch, const exported *weights,
-                            const stamp *expected)
-{
+                            const stamp *expected) {
     rollout_message message;
     if (!message_receive(self->samplers[index].socket, MESSAGE_ROLLOUT, &message, sizeof message,
                          self->why, sizeof self->why))
@@ -96,35 +95,34 @@ static bool receive_rollout(trainer *self, size_t index, uint64_t batch, const e
     self->rollouts_checked += ROLLOUT_SEQUENCES;
     if (rollout_verify(self->examiner, weights, &message.data))
         return true;
-    (void)fprintf(stderr,
-                  "demo: sampler %zu says it drew batch %llu from version %llu, but these weights give "
-                  "other chances. That is a defect; please report it with the seed.\n",
-                  index, (unsigned long long)batch, (unsigned long long)expected->step);
+    (void)fprintf(
+        stderr,
+        "demo: sampler %zu says it drew batch %llu from version %llu, but these weights give "
+        "other chances. That is a defect; please report it with the seed.\n",
+        index, (unsigned long long)batch, (unsigned long long)expected->step);
     return false;
 }
 
-static bool receive_synced(trainer *self, size_t index, synced_message *synced_out)
-{
-    if (!message_receive(self->samplers[index].socket, MESSAGE_SYNCED, synced_out, sizeof *synced_out,
-                         self->why, sizeof self->why))
+static bool receive_synced(trainer *self, size_t index, synced_message *synced_out) {
+    if (!message_receive(self->samplers[index].socket, MESSAGE_SYNCED, synced_out,
+                         sizeof *synced_out, self->why, sizeof self->why))
         return sampler_failed(self, index, "it followed the new version");
     if (stamps_equal(&synced_out->version, &self->stamp_present))
         return true;
     return wrong_version(index, "committed", &synced_out->version, &self->stamp_present);
 }
 
-/* ---- Publishing --------------------------------------------------------------------------------*/
+/* ---- Publishing -------------------------------------------------------------------------------*/
 
-static bool publisher_failed(trainer *self, const char *what, xorcast_status status)
-{
+static bool publisher_failed(trainer *self, const char *what, xorcast_status status) {
     weights_bundle_explain(&self->sync, what, status, self->why, sizeof self->why);
     (void)fprintf(stderr, "demo: %s\n", self->why);
     return false;
 }
 
-static bool open_publisher(trainer *self)
-{
-    if (weights_bundle_create(&self->sync, self->weights, self->why, sizeof self->why) != XORCAST_OK) {
+static bool open_publisher(trainer *self) {
+    if (weights_bundle_create(&self->sync, self->weights, self->why, sizeof self->why) !=
+        XORCAST_OK) {
         (void)fprintf(stderr, "demo: %s\n", self->why);
         return false;
     }
@@ -141,13 +139,11 @@ static bool open_publisher(trainer *self)
     return true;
 }
 
-static double percent(uint64_t part, uint64_t whole)
-{
+static double percent(uint64_t part, uint64_t whole) {
     return whole == 0 ? 0.0 : 100.0 * (double)part / (double)whole;
 }
 
-static bool publish(trainer *self, step_report *report)
-{
+static bool publish(trainer *self, step_report *report) {
     xorcast_publisher_stats stats;
     const uint64_t begin = now_ns();
     xorcast_status status = xorcast_publisher_begin(self->publisher, report->step);
@@ -170,19 +166,17 @@ static bool publish(trainer *self, step_report *report)
     return true;
 }
 
-/* ---- Steps -------------------------------------------------------------------------------------*/
+/* ---- Steps ------------------------------------------------------------------------------------*/
 
 /* Copies the present version, from which the rollouts after the next step will be drawn. */
-static void keep_before(trainer *self)
-{
+static void keep_before(trainer *self) {
     for (size_t i = 0; i < self->weights->tensor_count; i++)
         memcpy(self->before->tensors[i].data, self->weights->tensors[i].data,
                self->weights->tensors[i].bytes);
     self->stamp_before = self->stamp_present;
 }
 
-static bool take_step(trainer *self, uint64_t step)
-{
+static bool take_step(trainer *self, uint64_t step) {
     step_report report = {.step = step, .warmup = step <= self->run->warmup_steps};
     report.rate = report.warmup ? self->run->warmup_rate : self->run->rl_rate;
     self->rewards[step] = learner_reward(self->rollouts, SAMPLERS);
@@ -208,12 +202,11 @@ static bool take_step(trainer *self, uint64_t step)
     return true;
 }
 
-static bool all_steps(trainer *self)
-{
+static bool all_steps(trainer *self) {
     for (size_t i = 0; i < SAMPLERS; i++) {
         stamp first;
-        if (!message_receive(self->samplers[i].socket, MESSAGE_READY, &first, sizeof first, self->why,
-                             sizeof self->why))
+        if (!message_receive(self->samplers[i].socket, MESSAGE_READY, &first, sizeof first,
+                             self->why, sizeof self->why))
             return sampler_failed(self, i, "it connected");
         if (!stamps_equal(&first, &self->stamp_present))
             return wrong_version(i, "started with", &first, &self->stamp_present);
@@ -229,11 +222,11 @@ static bool all_steps(trainer *self)
     return true;
 }
 
-/* ---- End ---------------------------------------------------------------------------------------*/
+/* ---- End --------------------------------------------------------------------------------------*/
 
 /* Compares the bytes that a sampler sends with the trainer's own; counts the equal ones. */
-static bool compare_weights(trainer *self, size_t index, unsigned char *buffer, uint64_t *equal_out)
-{
+static bool compare_weights(trainer *self, size_t index, unsigned char *buffer,
+                            uint64_t *equal_out) {
     uint64_t equal = 0;
     if (!send_order(self, index, NO_BATCH, FOLLOW_NOTHING))
         return false;
@@ -249,8 +242,7 @@ static bool compare_weights(trainer *self, size_t index, unsigned char *buffer, 
     return true;
 }
 
-static bool compare_all(trainer *self, end_report *report)
-{
+static bool compare_all(trainer *self, end_report *report) {
     unsigned char *buffer = malloc(self->weights->total_bytes);
     if (buffer == NULL) {
         (void)fprintf(stderr, "demo: no memory for the comparison\n");
@@ -267,16 +259,14 @@ static bool compare_all(trainer *self, end_report *report)
     return received;
 }
 
-static double mean_reward(const trainer *self, uint64_t first, uint64_t count)
-{
+static double mean_reward(const trainer *self, uint64_t first, uint64_t count) {
     double sum = 0;
     for (uint64_t step = first; step < first + count; step++)
         sum += (double)self->rewards[step];
     return count == 0 ? 0.0 : sum / (double)count;
 }
 
-static bool finish(trainer *self, uint64_t begin_ns)
-{
+static bool finish(trainer *self, uint64_t begin_ns) {
     end_report report = {.versions = self->run->steps, .rollouts_checked = self->rollouts_checked};
     if (!compare_all(self, &report))
         return false;
@@ -301,8 +291,7 @@ static bool finish(trainer *self, uint64_t begin_ns)
     return report.equal && ended;
 }
 
-static bool work(trainer *self)
-{
+static bool work(trainer *self) {
     const uint64_t begin = now_ns();
     self->student = learner_create(self->run->format, self->run->seed, SAMPLERS);
     self->before = export_create(self->run->format);
@@ -325,8 +314,7 @@ static bool work(trainer *self)
     return all_steps(self) && finish(self, begin);
 }
 
-int trainer_run(const settings *run)
-{
+int trainer_run(const settings *run) {
     trainer *self = calloc(1, sizeof *self);
     if (self == NULL) {
         (void)fprintf(stderr, "demo: out of memory\n");

@@ -3,8 +3,7 @@
 
 #include <stdio.h>
 
-static xorcast_status fill(xorcast_bundle *bundle, const exported *weights)
-{
+static xorcast_status fill(xorcast_bundle *bundle, const exported *weights) {
     for (size_t i = 0; i < weights->tensor_count; i++) {
         const export_tensor *from = &weights->tensors[i];
         xorcast_tensor tensor = XORCAST_TENSOR_INIT;
@@ -22,10 +21,10 @@ static xorcast_status fill(xorcast_bundle *bundle, const exported *weights)
 }
 
 xorcast_status weights_bundle_create(weights_bundle *self, const exported *weights, char *why,
-                                     size_t why_bytes)
-{
+                                     size_t why_bytes) {
     xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
-    options.threads = 1; /* three processes share two cores, and most of both belongs to the policy */
+    options.threads =
+        1; /* three processes share two cores, and most of both belongs to the policy */
     self->context = NULL;
     self->bundle = NULL;
     xorcast_status status = xorcast_context_create(&options, &self->context);
@@ -43,8 +42,7 @@ xorcast_status weights_bundle_create(weights_bundle *self, const exported *weigh
     return status;
 }
 
-void weights_bundle_destroy(weights_bundle *self)
-{
+void weights_bundle_destroy(weights_bundle *self) {
     if (self->bundle != NULL)
         xorcast_bundle_destroy(self->bundle);
     if (self->context != NULL)
@@ -54,8 +52,7 @@ void weights_bundle_destroy(weights_bundle *self)
 }
 
 void weights_bundle_explain(const weights_bundle *self, const char *what, xorcast_status status,
-                            char *why, size_t why_bytes)
-{
+                            char *why, size_t why_bytes) {
     xorcast_error error;
     xorcast_last_error(self->context, &error);
     (void)snprintf(why, why_bytes, "%s: %s (%s), do: %s. %s", what, xorcast_status_name(status),
@@ -63,12 +60,10 @@ void weights_bundle_explain(const weights_bundle *self, const char *what, xorcas
                    error.status == status ? error.text : "");
 }
 
-stamp weights_stamp(const xorcast_version *version)
-{
+stamp weights_stamp(const xorcast_version *version) {
     return (stamp){version->step, {version->digest.lane[0], version->digest.lane[1]}};
 }
 
-bool stamps_equal(const stamp *a, const stamp *b)
-{
+bool stamps_equal(const stamp *a, const stamp *b) {
     return a->step == b->step && a->digest[0] == b->digest[0] && a->digest[1] == b->digest[1];
 }

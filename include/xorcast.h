@@ -240,6 +240,12 @@ XORCAST_API xorcast_status xorcast_bundle_seal(xorcast_bundle *bundle, xorcast_l
 XORCAST_API xorcast_status xorcast_bundle_find(xorcast_bundle *bundle, const char *name, uint64_t *index_out) XORCAST_MUST_USE;
 XORCAST_API xorcast_status xorcast_bundle_name(xorcast_bundle *bundle, uint64_t index, const char **name_out) XORCAST_MUST_USE;
 
+/* What stands at an index, as it was added: of a checkpoint's bundle, how much memory to bring for whom. `data` is
+ * NULL unless the tensor lies whole and without gaps in host memory; boxes are left out. Name, dtype and
+ * shape stay valid until the bundle is destroyed. NOT_FOUND, or BAD_STATE before seal. */
+XORCAST_API xorcast_status xorcast_bundle_describe(xorcast_bundle *bundle, uint64_t index,
+                                                   xorcast_tensor *tensor_out) XORCAST_MUST_USE;
+
 /* Digest of the bytes that the bundle counts, from a full read. */
 XORCAST_API xorcast_status xorcast_bundle_digest(xorcast_bundle *bundle, xorcast_digest *digest_out) XORCAST_MUST_USE;
 
@@ -458,6 +464,12 @@ XORCAST_API xorcast_status xorcast_subscriber_open(xorcast_bundle *bundle, const
                                                    const xorcast_subscriber_options *options,
                                                    xorcast_subscriber **subscriber_out) XORCAST_MUST_USE;
 XORCAST_API void xorcast_subscriber_close(xorcast_subscriber *subscriber);
+
+/* For a sampler whose weights are spread over several ranks, each with boxes of the tensors: the ranks add up
+ * the digests that their statistics show, and each hands in the sum. If the publisher knows a version of that
+ * digest, the weights are that version. VERSION_GONE: a keyframe is needed. */
+XORCAST_API xorcast_status xorcast_subscriber_adopt(xorcast_subscriber *subscriber,
+                                                    const xorcast_digest *digest) XORCAST_MUST_USE;
 
 /* Waits up to `timeout_ms` for a version newer than the weights'. NOTHING_NEW if there is none; reconnects
  * by itself after LINK_DOWN. */

@@ -175,8 +175,10 @@ xorcast_status xci_io_lock(xorcast_context *context, int fd, const char *path, b
             return XORCAST_OK;
         }
         if (locks_missing(errno)) {
-            xci_log(context, XORCAST_LOG_WARNING, "%s cannot be locked (%s); nothing else may change "
-                    "it now", path, strerror(errno));
+            xci_log(context, XORCAST_LOG_WARNING,
+                    "%s cannot be locked (%s); nothing else may change "
+                    "it now",
+                    path, strerror(errno));
             *locked_out = true;
             return XORCAST_OK;
         }
@@ -190,4 +192,6 @@ xorcast_status xci_io_lock(xorcast_context *context, int fd, const char *path, b
     }
 }
 
-void xci_io_unlock(int fd) { (void)flock(fd, LOCK_UN); }
+void xci_io_unlock(int fd) {
+    (void)flock(fd, LOCK_UN);
+}

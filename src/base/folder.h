@@ -1,5 +1,6 @@
-/* What io.h does not do: directories, facts about files, modes and locks. The same rules: every call
- * does the whole job or fails with the file's name and errno, and tests can make the n-th one fail. */
+/* What io.h does not do: directories, facts about files, modes and locks. The same rules: every
+ * call does the whole job or fails with the file's name and errno, and tests can make the n-th
+ * one fail. */
 #ifndef XCI_FOLDER_H
 #define XCI_FOLDER_H
 
@@ -29,7 +30,7 @@ xorcast_status xci_io_facts_of(xorcast_context *context, int fd, const char *pat
 xorcast_status xci_io_list(xorcast_context *context, const char *path, xci_arena *arena,
                            const char ***names_out, uint64_t *count_out);
 
-xorcast_status xci_io_make_folder(xorcast_context *context, const char *path); /* exists: OK */
+xorcast_status xci_io_make_folder(xorcast_context *context, const char *path);   /* exists: OK */
 xorcast_status xci_io_remove_folder(xorcast_context *context, const char *path); /* absent: OK */
 /* A descriptor to lock or sync. Never through a symbolic link if `no_link`. */
 xorcast_status xci_io_open_folder(xorcast_context *context, const char *path, bool no_link,
@@ -41,9 +42,10 @@ xorcast_status xci_io_set_size(xorcast_context *context, int fd, const char *pat
 /* What an ordinary user may still write on the file system that holds `path`. */
 xorcast_status xci_io_free_bytes(xorcast_context *context, const char *path, uint64_t *bytes_out);
 
-/* Advisory lock of an open file or directory, shared or exclusive, until the descriptor is closed or
- * unlocked; a process that dies leaves none. `*locked_out` is false if others hold it at the deadline. File
- * systems without locks give none and say true: there, callers are not told of each other. */
+/* Advisory lock of an open file or directory, shared or exclusive, until the descriptor is
+ * closed or unlocked; a process that dies leaves none. `*locked_out` is false if others hold it
+ * at the deadline. File systems without locks give none and say true: there, callers are not
+ * told of each other. */
 xorcast_status xci_io_lock(xorcast_context *context, int fd, const char *path, bool exclusive,
                            uint64_t deadline_ns, bool *locked_out);
 void xci_io_unlock(int fd);

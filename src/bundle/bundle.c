@@ -342,3 +342,20 @@ xorcast_status xorcast_bundle_name(xorcast_bundle *bundle, uint64_t index, const
     *name_out = bundle->tensors[index].name;
     return XORCAST_OK;
 }
+
+xorcast_status xorcast_bundle_describe(xorcast_bundle *bundle, uint64_t index, xorcast_tensor *tensor_out) {
+    const char *name;
+    TRY(xorcast_bundle_name(bundle, index, &name));
+    const xci_tensor *from = &bundle->tensors[index];
+    const bool direct = from->simple && from->bytes > 0 && from->regions[0].kind == XCI_KIND_HOST;
+    xorcast_tensor tensor = XORCAST_TENSOR_INIT;
+    tensor.name = name;
+    tensor.dtype = from->dtype;
+    tensor.shape = from->shape;
+    tensor.rank = from->rank;
+    tensor.bytes = from->bytes;
+    tensor.row_bytes = from->row_bytes;
+    tensor.data = direct ? from->regions[0].data : NULL;
+    *tensor_out = tensor;
+    return XORCAST_OK;
+}

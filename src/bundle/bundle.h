@@ -99,6 +99,8 @@ typedef struct xci_chunk {
  * complete: `space` may be NULL then. */
 uint64_t xci_bundle_segment_space(const xorcast_bundle *bundle);
 void xci_bundle_chunk(const xorcast_bundle *bundle, uint64_t chunk, xci_segment *space, xci_chunk *chunk_out);
+/* As xci_bundle_chunk without the segments that are counted: for reading and writing its bytes only. */
+void xci_bundle_chunk_places(const xorcast_bundle *bundle, uint64_t chunk, xci_chunk *chunk_out);
 /* The chunk after, without a search. There must be one. */
 void xci_bundle_next_chunk(const xorcast_bundle *bundle, xci_segment *space, xci_chunk *chunk);
 uint32_t xci_bundle_chunk_bytes(const xorcast_bundle *bundle, uint64_t chunk);

@@ -239,13 +239,21 @@ static void count_segments(const xorcast_bundle *bundle, xci_segment *space, xci
     chunk->segment_count = c.count;
 }
 
-static void view_chunk(const xorcast_bundle *bundle, uint64_t index, uint64_t whole, xci_segment *space, xci_chunk *chunk) {
+static void view_places(const xorcast_bundle *bundle, uint64_t index, uint64_t whole, xci_chunk *chunk) {
     memset(chunk, 0, sizeof *chunk);
     chunk->index = index;
     if (index < bundle->whole_chunk_count)
         whole_chunk(bundle, index, whole, chunk);
     else
         packed_chunk(bundle, index, chunk);
+}
+
+void xci_bundle_chunk_places(const xorcast_bundle *bundle, uint64_t index, xci_chunk *chunk_out) {
+    view_places(bundle, index, index < bundle->whole_chunk_count ? whole_of(bundle, index) : 0, chunk_out);
+}
+
+static void view_chunk(const xorcast_bundle *bundle, uint64_t index, uint64_t whole, xci_segment *space, xci_chunk *chunk) {
+    view_places(bundle, index, whole, chunk);
     if (bundle->complete)
         return;
     bool counted = chunk->packed || bundle->tensors[chunk->tensor].counted;

@@ -45,6 +45,7 @@ void xci_spans(const xci_tensor *tensor, uint64_t offset, uint64_t bytes, xci_sp
 typedef struct reading {
     xorcast_context *context;
     uint8_t *out;
+    bool replicas; /* which boxes this pass reads */
     xorcast_status status;
 } reading;
 
@@ -52,7 +53,7 @@ static void read_span(void *user, const xci_span *span) {
     reading *r = user;
     const xci_region *region = span->region;
     uint8_t *out = r->out + span->offset;
-    if (r->status < 0 || region->replica || region->kind == XCI_KIND_ZERO)
+    if (r->status < 0 || region->replica != r->replicas || region->kind == XCI_KIND_ZERO)
         return;
     if (region->kind == XCI_KIND_HOST)
         memcpy(out, region->data + span->at, span->bytes);
@@ -62,9 +63,14 @@ static void read_span(void *user, const xci_span *span) {
 
 xorcast_status xci_tensor_read(xorcast_bundle *bundle, uint64_t tensor, uint64_t offset, uint64_t count, uint8_t *out) {
     const xci_tensor *t = &bundle->tensors[tensor];
-    reading r = {bundle->context, out, XORCAST_OK};
+    reading r = {bundle->context, out, false, XORCAST_OK};
     if (!t->simple || t->regions[0].kind == XCI_KIND_ZERO)
         memset(out, 0, count);
+    if (!t->simple) { /* where boxes share bytes, those that count are read last and prevail */
+        r.replicas = true;
+        xci_spans(t, offset, count, read_span, &r);
+        r.replicas = false;
+    }
     xci_spans(t, offset, count, read_span, &r);
     return r.status;
 }

@@ -12,8 +12,7 @@ xorcast_status xci_buffer_take(xci_buffer *buffer, uint64_t count, uint8_t **pla
     if (!xci_add(buffer->size, count, &wanted))
         FAIL(buffer->context, XORCAST_NO_HOST_MEMORY, "a buffer of 2^64 bytes cannot be had");
     void *memory = buffer->bytes;
-    const xorcast_status status =
-        xci_reserve(buffer->context, &memory, &buffer->capacity, wanted);
+    const xorcast_status status = xci_reserve(buffer->context, &memory, &buffer->capacity, wanted);
     buffer->bytes = memory;
     TRY(status);
     *place_out = buffer->bytes + buffer->size;

@@ -1,6 +1,6 @@
-/* The record that makes the replacement of a directory's files atomic: which staged files go to which place
- * and which files go away. It appears by a rename, after every staged file is on disk: from then on the
- * replacement will happen, and whoever finds the record finishes it.
+/* The record that makes the replacement of a directory's files atomic: which staged files go to
+ * which place and which files go away. It appears by a rename, after every staged file is on
+ * disk: from then on the replacement will happen, and whoever finds the record finishes it.
  *
  *     "XORCOMMT" | varint count, names of files to rename | varint count, names to remove | XXH3-128
  *

@@ -22,8 +22,8 @@ static xorcast_status find_shard(checker *c, xci_text name, xci_arena *scratch) 
     if (c->shard == NULL && xci_name_kind_of(kept) != XCI_NAME_SHARD)
         return xci_json_fail(&c->json, "a value of weight_map is no name of a shard");
     if (c->shard == NULL)
-        FAIL(c->listing->context, XORCAST_NOT_FOUND, "%s names the shard %s, which is not there; fetch it",
-             c->json.path, kept);
+        FAIL(c->listing->context, XORCAST_NOT_FOUND,
+             "%s names the shard %s, which is not there; fetch it", c->json.path, kept);
     return XORCAST_OK;
 }
 
@@ -34,8 +34,8 @@ static xorcast_status check_tensor(checker *c, xci_text name, xci_text shard, xc
     TRY(xci_text_keep(scratch, name, &kept));
     const xci_entry *entry = xci_entries_find(&c->listing->entries, kept);
     if (entry == NULL)
-        FAIL(context, XORCAST_DATA_CORRUPT, "%s names tensor %.200s, which no shard holds", c->json.path,
-             kept);
+        FAIL(context, XORCAST_DATA_CORRUPT, "%s names tensor %.200s, which no shard holds",
+             c->json.path, kept);
     if (&c->listing->shards[entry->shard] != c->shard)
         FAIL(context, XORCAST_DATA_CORRUPT, "%s says that tensor %.200s is in %s, but it is in %s",
              c->json.path, kept, c->shard->name, c->listing->shards[entry->shard].name);
@@ -83,21 +83,25 @@ static xorcast_status check_all(checker *c) {
     if (c->count != c->listing->entries.count)
         for (uint64_t i = 0;; i++)
             if (c->seen[i] == 0)
-                FAIL(c->listing->context, XORCAST_DATA_CORRUPT, "%s does not name tensor %.200s of %s; the files are "
-                     "of different versions", c->json.path, c->listing->entries.at[i].name,
+                FAIL(c->listing->context, XORCAST_DATA_CORRUPT,
+                     "%s does not name tensor %.200s of %s; the files are "
+                     "of different versions",
+                     c->json.path, c->listing->entries.at[i].name,
                      c->listing->shards[c->listing->entries.at[i].shard].name);
     return XORCAST_OK;
 }
 
-/* With the index's bytes, a mark for each entry, and an arena of its own that goes when the check is done. */
+/* With the index's bytes, a mark for each entry, and an arena of its own that goes when the
+ * check is done. */
 static xorcast_status check_with(xci_listing *listing, const xci_side *index, uint8_t *bytes,
                                  uint8_t *seen) {
     xci_arena *scratch;
     TRY(xci_side_read(listing->context, index, bytes));
     TRY(xci_arena_create(listing->context, &scratch));
-    checker c = {.listing = listing, .seen = seen,
-                 .json = xci_json_over(listing->context, scratch, index->path, bytes,
-                                       index->bytes)};
+    checker c = {.listing = listing,
+                 .seen = seen,
+                 .json =
+                     xci_json_over(listing->context, scratch, index->path, bytes, index->bytes)};
     const xorcast_status status = check_all(&c);
     xci_arena_destroy(scratch);
     return status;

@@ -70,9 +70,12 @@ xorcast_status xci_json_next_item(xci_json *json, bool *first, bool *more_out) {
 /* Length of the valid UTF-8 sequence at `at`, or 0. Overlong forms and surrogates are not valid. */
 static unsigned utf8_length(const uint8_t *at, const uint8_t *end) {
     const uint8_t lead = at[0];
-    const unsigned length = lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3
-                            : lead < 0xF5                                               ? 4
-                                                                                        : 0;
+    const unsigned length = lead < 0x80   ? 1
+                            : lead < 0xC2 ? 0
+                            : lead < 0xE0 ? 2
+                            : lead < 0xF0 ? 3
+                            : lead < 0xF5 ? 4
+                                          : 0;
     if (length == 0 || (uint64_t)(end - at) < length)
         return 0;
     for (unsigned i = 1; i < length; i++)
@@ -149,7 +152,8 @@ static uint32_t escape_point(const uint8_t **at, const uint8_t *end) {
     return 0x10000 + ((point - 0xD800) << 10) + (low - 0xDC00);
 }
 
-/* Checks up to the closing quote, json->at on the first byte inside; leaves json->at on the quote. */
+/* Checks up to the closing quote, json->at on the first byte inside; leaves json->at on the
+ * quote. */
 static xorcast_status scan_string(xci_json *json, bool *escaped_out) {
     *escaped_out = false;
     for (const uint8_t *at = json->at;;) {
@@ -174,7 +178,8 @@ static xorcast_status scan_string(xci_json *json, bool *escaped_out) {
     }
 }
 
-/* An escape is never shorter than what it stands for, so the decoded text fits the encoded length. */
+/* An escape is never shorter than what it stands for, so the decoded text fits the encoded
+ * length. */
 static xorcast_status decode(xci_json *json, const uint8_t *at, const uint8_t *end,
                              xci_text *text_out) {
     void *memory;
@@ -216,7 +221,8 @@ xorcast_status xci_json_number(xci_json *json, uint64_t *number_out) {
     skip_space(json);
     const uint8_t *begin = json->at;
     for (; is_digit(json); json->at++)
-        if (!xci_multiply(value, 10, &value) || !xci_add(value, (uint64_t)(*json->at - '0'), &value))
+        if (!xci_multiply(value, 10, &value) ||
+            !xci_add(value, (uint64_t)(*json->at - '0'), &value))
             return xci_json_fail(json, "a number is larger than 2^64");
     const bool padded = json->at - begin > 1 && *begin == '0';
     const uint8_t after = json->at < json->end ? *json->at : 0;
@@ -328,8 +334,9 @@ xorcast_status xci_json_put_string(xci_buffer *buffer, const char *text) {
     static const char hex[] = "0123456789abcdef";
     TRY(xci_buffer_put8(buffer, '"'));
     for (const char *at = text; *at != 0;) {
-        const size_t plain = strcspn(at, "\"\\\x01\x02\x03\x04\x05\x06\x07\x08\t\n\x0b\x0c\r\x0e\x0f"
-                                         "\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f");
+        const size_t plain =
+            strcspn(at, "\"\\\x01\x02\x03\x04\x05\x06\x07\x08\t\n\x0b\x0c\r\x0e\x0f"
+                        "\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f");
         TRY(xci_buffer_put(buffer, at, plain));
         at += plain;
         if (*at == '"' || *at == '\\') {

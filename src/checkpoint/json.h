@@ -1,9 +1,10 @@
 /* JSON as checkpoints use it: a pull reader for headers and indexes, and quoting for the writer.
  *
- * The reader takes foreign bytes and accepts strict JSON only: valid UTF-8, no zero bytes in strings,
- * bounded depth, unsigned integers as the only numbers that callers can ask for. It builds no tree: a
- * header of 200,000 tensors is read in one pass, where a general library takes 1.4 s and 211 MB.
- * Duplicate keys are the caller's to find: it knows what a key means. Does not own the bytes read. */
+ * The reader takes foreign bytes and accepts strict JSON only: valid UTF-8, no zero bytes in
+ * strings, bounded depth, unsigned integers as the only numbers that callers can ask for. It
+ * builds no tree: a header of 200,000 tensors is read in one pass, where a general library takes
+ * 1.4 s and 211 MB. Duplicate keys are the caller's to find: it knows what a key means. Does not
+ * own the bytes read. */
 #ifndef XCI_JSON_H
 #define XCI_JSON_H
 
@@ -29,8 +30,8 @@ xci_json xci_json_over(xorcast_context *context, xci_arena *arena, const char *p
 /* DATA_CORRUPT with the file, the place reached and `what`. */
 xorcast_status xci_json_fail(xci_json *json, const char *what);
 
-/* Objects: open, then next until `*more_out` is false; after each key the value must be read. Arrays the
- * same. `*first` starts as true. */
+/* Objects: open, then next until `*more_out` is false; after each key the value must be read.
+ * Arrays the same. `*first` starts as true. */
 xorcast_status xci_json_open(xci_json *json, char bracket);
 xorcast_status xci_json_next_key(xci_json *json, bool *first, bool *more_out, xci_text *key_out);
 xorcast_status xci_json_next_item(xci_json *json, bool *first, bool *more_out);

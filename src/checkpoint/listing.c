@@ -74,9 +74,10 @@ xorcast_status xci_side_read(xorcast_context *context, const xci_side *side, uin
 
 xorcast_status xci_side_check(xorcast_context *context, const xci_side *side) {
     if (side->bytes > XCI_SIDE_FILE_MAX)
-        FAIL(context, XORCAST_UNSUPPORTED, "%s has %llu bytes; files beside the weights travel whole and may have "
-             "at most %llu: move it out of the checkpoint", side->path,
-             (unsigned long long)side->bytes, (unsigned long long)XCI_SIDE_FILE_MAX);
+        FAIL(context, XORCAST_UNSUPPORTED,
+             "%s has %llu bytes; files beside the weights travel whole and may have "
+             "at most %llu: move it out of the checkpoint",
+             side->path, (unsigned long long)side->bytes, (unsigned long long)XCI_SIDE_FILE_MAX);
     return XORCAST_OK;
 }
 
@@ -88,13 +89,15 @@ static xorcast_status parse_shard(xci_listing *listing, xci_shard *shard, uint32
                               shard->header_bytes, &data_bytes));
     const uint64_t there = shard->file_bytes - XCI_HEADER_PREFIX - shard->header_bytes;
     if (data_bytes > there)
-        FAIL(listing->context, XORCAST_DATA_TRUNCATED, "%s holds %llu bytes of tensors, its header says %llu; "
-             "fetch it again", shard->path, (unsigned long long)there,
-             (unsigned long long)data_bytes);
+        FAIL(listing->context, XORCAST_DATA_TRUNCATED,
+             "%s holds %llu bytes of tensors, its header says %llu; "
+             "fetch it again",
+             shard->path, (unsigned long long)there, (unsigned long long)data_bytes);
     if (data_bytes < there)
-        FAIL(listing->context, XORCAST_DATA_CORRUPT, "%s has %llu bytes behind its last tensor; it is damaged "
-             "or was made by something else", shard->path,
-             (unsigned long long)(there - data_bytes));
+        FAIL(listing->context, XORCAST_DATA_CORRUPT,
+             "%s has %llu bytes behind its last tensor; it is damaged "
+             "or was made by something else",
+             shard->path, (unsigned long long)(there - data_bytes));
     return XORCAST_OK;
 }
 
@@ -103,8 +106,9 @@ static xorcast_status read_shard(xci_listing *listing, xci_shard *shard, uint32_
     uint8_t prefix[XCI_HEADER_PREFIX];
     void *header;
     if (shard->file_bytes < sizeof prefix)
-        FAIL(context, XORCAST_DATA_TRUNCATED, "%s has %llu bytes, too few for a safetensors file; fetch it again",
-             shard->path, (unsigned long long)shard->file_bytes);
+        FAIL(context, XORCAST_DATA_TRUNCATED,
+             "%s has %llu bytes, too few for a safetensors file; fetch it again", shard->path,
+             (unsigned long long)shard->file_bytes);
     TRY(xci_io_read_at(context, shard->fd, shard->path, 0, prefix, sizeof prefix));
     TRY(xci_safetensors_length(context, shard->path, prefix, shard->file_bytes,
                                &shard->header_bytes));
@@ -150,14 +154,15 @@ static xorcast_status add_name(xci_listing *listing, const char *folder, const c
     TRY(xci_io_facts(listing->context, path, false, &facts));
     if (facts.kind == XCI_FILE_ABSENT) {
         TRY(xci_io_facts(listing->context, path, true, &link));
-        FAIL(listing->context, XORCAST_NOT_FOUND, link.kind == XCI_FILE_ABSENT
-             ? "%s went away while the checkpoint was opened" : "%s is a link to a file that does not exist; "
-             "fetch the checkpoint again", path);
+        FAIL(listing->context, XORCAST_NOT_FOUND,
+             link.kind == XCI_FILE_ABSENT ? "%s went away while the checkpoint was opened"
+                                          : "%s is a link to a file that does not exist; "
+                                            "fetch the checkpoint again",
+             path);
     }
     if (facts.kind != XCI_FILE_REGULAR)
         return XORCAST_OK;
-    return kind == XCI_NAME_SHARD ? add_shard(listing, name, path)
-                                  : add_side(listing, name, path);
+    return kind == XCI_NAME_SHARD ? add_shard(listing, name, path) : add_side(listing, name, path);
 }
 
 /* Room for every name that may be a file. */
@@ -180,8 +185,10 @@ static xorcast_status open_folder(xci_listing *listing, const char *folder) {
     TRY(xci_entries_sort(&listing->entries));
     TRY(xci_index_check(listing));
     if (listing->shard_count == 0)
-        FAIL(listing->context, XORCAST_NOT_FOUND, "%s holds no .safetensors file; is it the checkpoint's "
-             "directory?", folder);
+        FAIL(listing->context, XORCAST_NOT_FOUND,
+             "%s holds no .safetensors file; is it the checkpoint's "
+             "directory?",
+             folder);
     return XORCAST_OK;
 }
 
@@ -220,6 +227,16 @@ xorcast_status xci_listing_open(xorcast_context *context, const char *path, xci_
 static bool same_tensor(const xci_entry *a, const xci_entry *b) {
     return strcmp(a->dtype, b->dtype) == 0 && a->rank == b->rank && a->bytes == b->bytes &&
            (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
+}
+
+bool xci_listing_same_tensors(const xci_listing *a, const xci_listing *b) {
+    if (a->entries.count != b->entries.count)
+        return false;
+    for (uint64_t i = 0; i < a->entries.count; i++)
+        if (strcmp(a->entries.at[i].name, b->entries.at[i].name) != 0 ||
+            !same_tensor(&a->entries.at[i], &b->entries.at[i]))
+            return false;
+    return true;
 }
 
 static xorcast_status add_entry(xorcast_bundle *bundle, const xci_entry *entry,

@@ -1,9 +1,10 @@
-/* What files a checkpoint consists of, and which tensors lie where: read from a path, or told by a delta.
+/* What files a checkpoint consists of, and which tensors lie where: read from a path, or told by
+ * a delta.
  *
- *     file.safetensors              one shard without a name
- *     directory/*.safetensors       shards, by name; model.safetensors.index.json must agree if it is there
- *     directory/(anything else)     side files: configuration, tokenizer, index
- *     directory/.* directory/*.tmp  not part of the checkpoint, nor are directories in it
+ * A file is one shard without a name. In a directory, NAME.safetensors are the shards, with
+ * which model.safetensors.index.json must agree if it is there; NAME.tmp, hidden files and
+ * directories are not part of the checkpoint; all other files are side files: configuration,
+ * tokenizer, the index.
  *
  * Owns names, tables and open descriptors. Does not own the bytes of tensors. */
 #ifndef XCI_LISTING_H
@@ -21,7 +22,7 @@ typedef struct xci_shard {
     uint32_t mode;
     uint64_t file_bytes, header_bytes; /* the header without its 8 bytes of length */
     xci_hash header_hash;
-    const uint8_t *header;   /* told by a delta: the bytes of the header; else NULL */
+    const uint8_t *header; /* told by a delta: the bytes of the header; else NULL */
 } xci_shard;
 
 typedef struct xci_side {
@@ -46,8 +47,8 @@ typedef struct xci_listing {
 xorcast_status xci_listing_create(xorcast_context *context, xci_listing *listing);
 void xci_listing_free(xci_listing *listing);
 
-/* Opens the files of the checkpoint at `path`, within the gate: an interrupted replacement is finished or discarded
- * first. `listing` is zeroed or created. */
+/* Opens the files of the checkpoint at `path`, within the gate: an interrupted replacement is
+ * finished or discarded first. `listing` is zeroed or created. */
 xorcast_status xci_listing_open(xorcast_context *context, const char *path, xci_listing *listing);
 
 /* NULL if there is none. */
@@ -55,16 +56,21 @@ const xci_shard *xci_listing_shard(const xci_listing *listing, const char *name)
 const xci_side *xci_listing_side(const xci_listing *listing, const char *name);
 
 /* Header and side file from disk into the arena of another listing or a buffer of the caller's. */
-xorcast_status xci_shard_read_header(xorcast_context *context, const xci_shard *shard, uint8_t *out);
+xorcast_status xci_shard_read_header(xorcast_context *context, const xci_shard *shard,
+                                     uint8_t *out);
 xorcast_status xci_side_read(xorcast_context *context, const xci_side *side, uint8_t *out);
 /* UNSUPPORTED that names the file, if it is too large to travel in a delta. */
 xorcast_status xci_side_check(xorcast_context *context, const xci_side *side);
 
-/* A bundle over the listing's tensors, sealed, with the options given. Their bytes are read from the listing's files; or,
- * if `source` is given, from the tensors of the same name, dtype and shape of `source`, and are zero where it has none.
- * `absent_out` (or NULL) gets the number of those. */
+/* Have both the same names, dtypes and shapes? */
+bool xci_listing_same_tensors(const xci_listing *a, const xci_listing *b);
+
+/* A bundle over the listing's tensors, sealed, with the options given. Their bytes are read from
+ * the listing's files; or, if `source` is given, from the tensors of the same name, dtype and
+ * shape of `source`, and are zero where it has none. `absent_out` (or NULL) gets the number of
+ * those. */
 xorcast_status xci_listing_bundle(const xci_listing *listing, const xci_listing *source,
-                                  const xorcast_bundle_options *options, xorcast_bundle **bundle_out,
-                                  uint64_t *absent_out);
+                                  const xorcast_bundle_options *options,
+                                  xorcast_bundle **bundle_out, uint64_t *absent_out);
 
 #endif

@@ -1,5 +1,5 @@
-/* Names and paths of a checkpoint's files. A name is one component: deltas and records carry names only, so
- * that none of them can reach outside the checkpoint's directory. */
+/* Names and paths of a checkpoint's files. A name is one component: deltas and records carry
+ * names only, so that none of them can reach outside the checkpoint's directory. */
 #ifndef XCI_PATHS_H
 #define XCI_PATHS_H
 
@@ -15,7 +15,8 @@ typedef enum xci_name_kind {
 
 xci_name_kind xci_name_kind_of(const char *name);
 
-/* A kept name from foreign bytes: XCI_NAME_OTHER, and no name, if it is none that a checkpoint may have. */
+/* A kept name from foreign bytes: XCI_NAME_OTHER, and no name, if it is none that a checkpoint
+ * may have. */
 xorcast_status xci_name_keep(xci_arena *arena, const uint8_t *bytes, uint64_t count,
                              xci_name_kind *kind_out, const char **name_out);
 

@@ -11,7 +11,7 @@
 #define STAGE_NAME ".xorcast-new"
 #define RECORD_NAME ".xorcast-commit"
 #define RECORD_STAGED_NAME ".commit" /* no checkpoint file begins with a dot */
-#define GATE_TIMEOUT_MS 30000u /* a switch takes milliseconds; the rest is for slow disks */
+#define GATE_TIMEOUT_MS 30000u       /* a switch takes milliseconds; the rest is for slow disks */
 
 /* ---- Staging ---- */
 
@@ -55,8 +55,8 @@ static xorcast_status is_current(xorcast_context *context, const char *stage, in
     xci_file_facts here, held;
     TRY(xci_io_facts(context, stage, true, &here));
     TRY(xci_io_facts_of(context, claim, stage, &held));
-    *current_out = here.kind == XCI_FILE_DIRECTORY && here.inode == held.inode &&
-                   here.device == held.device;
+    *current_out =
+        here.kind == XCI_FILE_DIRECTORY && here.inode == held.inode && here.device == held.device;
     return XORCAST_OK;
 }
 
@@ -107,7 +107,8 @@ xorcast_status xci_stage_drop(xorcast_context *context, const char *stage, int c
     return status;
 }
 
-/* Removes what nobody owns any more. Failing costs disk space only, and a reader may lack the right. */
+/* Removes what nobody owns any more. Failing costs disk space only, and a reader may lack the
+ * right. */
 static void discard(xorcast_context *context, xci_arena *arena, const char *path, bool directory) {
     const char *stage;
     xci_file_facts facts;
@@ -119,8 +120,10 @@ static void discard(xorcast_context *context, xci_arena *arena, const char *path
     if (status == XORCAST_OK && claim >= 0)
         status = xci_stage_drop(context, stage, claim);
     if (status < 0)
-        xci_log(context, XORCAST_LOG_WARNING, "%s is left from an interrupted replacement and could not be "
-                "removed; it does no harm", stage);
+        xci_log(context, XORCAST_LOG_WARNING,
+                "%s is left from an interrupted replacement and could not be "
+                "removed; it does no harm",
+                stage);
 }
 
 /* ---- The record ---- */
@@ -167,8 +170,10 @@ static xorcast_status read_record(xorcast_context *context, xci_arena *arena, co
     TRY(xci_io_open_read(context, path, &fd, &size));
     xorcast_status status = XORCAST_OK;
     if (size > XCI_COMMIT_RECORD_MAX)
-        status = xci_fail(context, XORCAST_DATA_CORRUPT, XCI_NOWHERE, "%s is too large for a commit record; "
-                          "it is not xorcast's", path);
+        status = xci_fail(context, XORCAST_DATA_CORRUPT, XCI_NOWHERE,
+                          "%s is too large for a commit record; "
+                          "it is not xorcast's",
+                          path);
     if (status == XORCAST_OK)
         status = xci_arena_take(arena, size, &memory);
     if (status == XORCAST_OK)
@@ -223,9 +228,11 @@ xorcast_status xci_record_finish(xorcast_context *context, const char *folder) {
         xorcast_error cause;
         xorcast_last_error(context, &cause);
         const xci_place place = {XORCAST_NO_INDEX, XORCAST_NO_INDEX, cause.os_error};
-        status = xci_fail(context, XORCAST_WEIGHTS_MIXED, place, "%s is half way to its new version (%.300s); "
-                          "everything needed is on disk: any xorcast command on it finishes the change",
-                          folder, cause.text);
+        status =
+            xci_fail(context, XORCAST_WEIGHTS_MIXED, place,
+                     "%s is half way to its new version (%.300s); "
+                     "everything needed is on disk: any xorcast command on it finishes the change",
+                     folder, cause.text);
     }
     return status;
 }
@@ -236,11 +243,13 @@ static xorcast_status enter(xorcast_context *context, const char *folder, bool a
                             xci_gate *gate_out) {
     bool locked;
     TRY(xci_io_open_folder(context, folder, false, &gate_out->fd));
-    xorcast_status status = xci_io_lock(context, gate_out->fd, folder, alone,
-                                        xci_deadline(GATE_TIMEOUT_MS), &locked);
+    xorcast_status status =
+        xci_io_lock(context, gate_out->fd, folder, alone, xci_deadline(GATE_TIMEOUT_MS), &locked);
     if (status == XORCAST_OK && !locked)
-        status = xci_fail(context, XORCAST_TIMED_OUT, XCI_NOWHERE, "another process has held %s locked for "
-                          "%u s; wait for it or end it", folder, GATE_TIMEOUT_MS / 1000);
+        status = xci_fail(context, XORCAST_TIMED_OUT, XCI_NOWHERE,
+                          "another process has held %s locked for "
+                          "%u s; wait for it or end it",
+                          folder, GATE_TIMEOUT_MS / 1000);
     if (status < 0)
         xci_gate_leave(gate_out);
     return status;

@@ -45,8 +45,10 @@ static xorcast_status check_place(xci_replacement *r) {
     }
     const xci_file_kind wanted = r->directory ? XCI_FILE_DIRECTORY : XCI_FILE_REGULAR;
     if (facts.kind != XCI_FILE_ABSENT && facts.kind != wanted)
-        FAIL(r->context, XORCAST_BAD_ARGUMENT, "%s is not a %s; the checkpoint would be one: choose "
-             "another place", r->path, r->directory ? "directory" : "regular file");
+        FAIL(r->context, XORCAST_BAD_ARGUMENT,
+             "%s is not a %s; the checkpoint would be one: choose "
+             "another place",
+             r->path, r->directory ? "directory" : "regular file");
     return XORCAST_OK;
 }
 
@@ -58,8 +60,8 @@ static xorcast_status claim(xci_replacement *r) {
         if (r->claim >= 0)
             return XORCAST_OK;
     } while (xci_now_ns() < deadline);
-    FAIL(r->context, XORCAST_BAD_STATE, "another process is replacing %s now; wait until it has ended",
-         r->path);
+    FAIL(r->context, XORCAST_BAD_STATE,
+         "another process is replacing %s now; wait until it has ended", r->path);
 }
 
 static xorcast_status begin(xci_replacement *r, const char *path) {
@@ -89,13 +91,36 @@ xorcast_status xci_replacement_begin(xorcast_context *context, const char *path,
 
 /* ---- Staging ---- */
 
+xorcast_status xci_replacement_check_space(xci_replacement *r, uint64_t bytes) {
+    uint64_t there;
+    TRY(xci_io_free_bytes(r->context, r->stage, &there));
+    if (there < bytes)
+        FAIL(r->context, XORCAST_IO_FAILED,
+             "%llu bytes are needed beside %s until the old files go, and %llu "
+             "are free; make room",
+             (unsigned long long)bytes, r->path, (unsigned long long)there);
+    return XORCAST_OK;
+}
+
 static xorcast_status note_file(xci_replacement *r, const char *name, const char *path, int fd) {
     void *memory = r->files;
-    const xorcast_status status = xci_reserve(r->context, &memory, &r->file_capacity,
-                                              (r->file_count + 1) * sizeof(staged));
+    const xorcast_status status =
+        xci_reserve(r->context, &memory, &r->file_capacity, (r->file_count + 1) * sizeof(staged));
     r->files = memory;
     TRY(status);
     r->files[r->file_count++] = (staged){name, path, fd};
+    return XORCAST_OK;
+}
+
+/* Changes `*mode` to that of the file that stands at the place of `name`, if there is one. */
+static xorcast_status replaced_mode(xci_replacement *r, const char *name, uint32_t *mode) {
+    const char *place = r->path;
+    xci_file_facts facts;
+    if (r->directory)
+        TRY(xci_path_join(r->arena, r->path, name, &place));
+    TRY(xci_io_facts(r->context, place, false, &facts));
+    if (facts.kind == XCI_FILE_REGULAR)
+        *mode = facts.mode;
     return XORCAST_OK;
 }
 
@@ -114,6 +139,7 @@ xorcast_status xci_replacement_create(xci_replacement *r, const char *name, uint
         xci_io_close(fd);
         return status;
     }
+    TRY(replaced_mode(r, name, &mode));
     if (mode != 0)
         TRY(xci_io_set_mode(r->context, fd, path, mode));
     TRY(xci_io_set_size(r->context, fd, path, bytes));
@@ -151,15 +177,19 @@ static void release(xci_replacement *r) {
     xci_release(context, r);
 }
 
-/* Removes stage and made directory as far as that works; what stays is discarded by the next call. */
+/* Removes stage and made directory as far as that works; what stays is discarded by the next
+ * call. */
 static void discard(xci_replacement *r) {
     close_files(r);
     if (r->claim >= 0 && xci_stage_drop(r->context, r->stage, r->claim) < 0)
-        xci_log(r->context, XORCAST_LOG_WARNING, "%s could not be removed; the next xorcast command on "
-                "the checkpoint does it", r->stage);
+        xci_log(r->context, XORCAST_LOG_WARNING,
+                "%s could not be removed; the next xorcast command on "
+                "the checkpoint does it",
+                r->stage);
     r->claim = -1;
     if (r->made)
-        (void)xci_io_remove_folder(r->context, r->path); /* fails if it is not empty: then it stays */
+        (void)xci_io_remove_folder(r->context,
+                                   r->path); /* fails if it is not empty: then it stays */
 }
 
 void xci_replacement_abort(xci_replacement *r) {
@@ -183,8 +213,10 @@ static xorcast_status sync_files(xci_replacement *r) {
 static xorcast_status switch_file(xci_replacement *r) {
     TRY(xci_io_rename(r->context, r->files[0].path, r->path));
     if (xci_io_sync_parent(r->context, r->path) < 0)
-        FAIL(r->context, XORCAST_IO_FAILED, "%s is the new version, but the system could not confirm that it "
-             "would survive a power failure", r->path);
+        FAIL(r->context, XORCAST_IO_FAILED,
+             "%s is the new version, but the system could not confirm that it "
+             "would survive a power failure",
+             r->path);
     return XORCAST_OK;
 }
 

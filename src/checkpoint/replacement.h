@@ -2,8 +2,8 @@
  *
  *     begin -> { create, write through the descriptor } -> remove ... -> finish, or abort
  *
- * Owns the staged files and their descriptors. Does not know what is in them. How a crash at any point
- * ends is recovery.h's. */
+ * Owns the staged files and their descriptors. Does not know what is in them. How a crash at any
+ * point ends is recovery.h's. */
 #ifndef XCI_REPLACEMENT_H
 #define XCI_REPLACEMENT_H
 
@@ -11,23 +11,30 @@
 
 typedef struct xci_replacement xci_replacement;
 
-/* Recovers `path` and claims it. A directory is made if it does not exist. BAD_STATE if another process is replacing
- * it; BAD_ARGUMENT if a file stands where a directory should, or the reverse. */
+/* Recovers `path` and claims it. A directory is made if it does not exist. BAD_STATE if another
+ * process is replacing it; BAD_ARGUMENT if a file stands where a directory should, or the
+ * reverse. */
 xorcast_status xci_replacement_begin(xorcast_context *context, const char *path, bool directory,
                                      xci_replacement **replacement_out);
 
-/* Stages a file of this size, with the permissions `mode` or, if that is 0, the process's default ones. `name` is a file
- * of the directory; of a checkpoint that is one file, it is not looked at. The descriptor stays the replacement's, `path_out`
- * is for messages. */
+/* IO_FAILED if the file system has no room for so many bytes more. */
+xorcast_status xci_replacement_check_space(xci_replacement *replacement, uint64_t bytes);
+
+/* Stages a file of this size, with the permissions of the file that it will replace; if there is
+ * none, with `mode`; if that is 0, with the process's default ones. `name` is a file of the
+ * directory; of a checkpoint that is one file, it is not looked at. The descriptor stays the
+ * replacement's, `path_out` is for messages. */
 xorcast_status xci_replacement_create(xci_replacement *replacement, const char *name, uint32_t mode,
                                       uint64_t bytes, int *fd_out, const char **path_out);
 /* Finish will remove this file. Directories only. */
 xorcast_status xci_replacement_remove(xci_replacement *replacement, const char *name);
 
-/* Makes everything staged durable, then visible, at once. Frees the replacement, whatever happens. On WEIGHTS_MIXED the
- * directory is half way and the next xorcast call on it finishes; on other failures it is unchanged. */
+/* Makes everything staged durable, then visible, at once. Frees the replacement, whatever
+ * happens. On WEIGHTS_MIXED the directory is half way and the next xorcast call on it finishes;
+ * on other failures it is unchanged. */
 xorcast_status xci_replacement_finish(xci_replacement *replacement);
-/* Discards what was staged and frees. NULL is allowed. Keeps the record of the failure that led here. */
+/* Discards what was staged and frees. NULL is allowed. Keeps the record of the failure that led
+ * here. */
 void xci_replacement_abort(xci_replacement *replacement);
 
 #endif

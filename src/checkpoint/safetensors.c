@@ -57,33 +57,33 @@ xorcast_status xci_entries_sort(xci_entries *entries) {
     for (uint64_t i = 1; i < entries->count; i++) {
         const xci_entry *a = &entries->at[i - 1], *b = &entries->at[i];
         if (strcmp(a->name, b->name) == 0)
-            FAIL(entries->context, XORCAST_DATA_CORRUPT, "tensor %.200s stands twice in the "
-                 "checkpoint, in %s; each name may come once", a->name,
-                 a->shard == b->shard ? "one file" : "two files");
+            FAIL(entries->context, XORCAST_DATA_CORRUPT,
+                 "tensor %.200s stands twice in the "
+                 "checkpoint, in %s; each name may come once",
+                 a->name, a->shard == b->shard ? "one file" : "two files");
     }
     return XORCAST_OK;
 }
 
 const xci_entry *xci_entries_find(const xci_entries *entries, const char *name) {
     const xci_entry key = {.name = name};
-    return entries->count == 0
-               ? NULL
-               : bsearch(&key, entries->at, entries->count, sizeof key, by_name);
+    return entries->count == 0 ? NULL
+                               : bsearch(&key, entries->at, entries->count, sizeof key, by_name);
 }
 
 /* ---- Data types ---- */
 
-/* Width of an element in bits by the name of its type; 0: not known, and then the offsets decide. */
+/* Width of an element in bits by the name of its type; 0: not known, and then the offsets
+ * decide. */
 static uint32_t dtype_bits(xci_text dtype) {
     static const struct {
         const char *name;
         uint32_t bits;
-    } known[] = {
-        {"BF16", 16},       {"F32", 32},     {"F16", 16},     {"U8", 8},       {"I8", 8},
-        {"F8_E4M3", 8},     {"F8_E5M2", 8},  {"F8_E8M0", 8},  {"F4", 4},       {"F6_E2M3", 6},
-        {"F6_E3M2", 6},     {"I64", 64},     {"I32", 32},     {"I16", 16},     {"U64", 64},
-        {"U32", 32},        {"U16", 16},     {"F64", 64},     {"BOOL", 8},     {"C64", 64},
-        {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}};
+    } known[] = {{"BF16", 16},       {"F32", 32},       {"F16", 16},    {"U8", 8},   {"I8", 8},
+                 {"F8_E4M3", 8},     {"F8_E5M2", 8},    {"F8_E8M0", 8}, {"F4", 4},   {"F6_E2M3", 6},
+                 {"F6_E3M2", 6},     {"I64", 64},       {"I32", 32},    {"I16", 16}, {"U64", 64},
+                 {"U32", 32},        {"U16", 16},       {"F64", 64},    {"BOOL", 8}, {"C64", 64},
+                 {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (xci_text_is(dtype, known[i].name))
             return known[i].bits;
@@ -200,7 +200,10 @@ static xorcast_status read_tensor(parser *p, xci_text name) {
         return xci_json_fail(json, "a tensor lacks dtype, shape or data_offsets");
     TRY(check_size(json, &f));
     TRY(keep_dtype(p, f.dtype));
-    xci_entry entry = {.dtype = p->dtype, .rank = f.rank, .shard = p->shard, .offset = f.begin,
+    xci_entry entry = {.dtype = p->dtype,
+                       .rank = f.rank,
+                       .shard = p->shard,
+                       .offset = f.begin,
                        .bytes = f.end - f.begin};
     TRY(xci_text_keep(json->arena, name, &entry.name));
     TRY(xci_arena_copy(json->arena, f.shape, f.rank * sizeof *f.shape, &shape));
@@ -247,13 +250,15 @@ xorcast_status xci_safetensors_length(xorcast_context *context, const char *path
                                       uint64_t *header_bytes_out) {
     const uint64_t header_bytes = xci_load64(prefix);
     if (header_bytes > XCI_HEADER_MAX)
-        FAIL(context, XORCAST_DATA_LIMIT, "%s: its header would have %llu bytes, more than the "
-             "format's limit of %llu; this is no safetensors file", path,
-             (unsigned long long)header_bytes, (unsigned long long)XCI_HEADER_MAX);
+        FAIL(context, XORCAST_DATA_LIMIT,
+             "%s: its header would have %llu bytes, more than the "
+             "format's limit of %llu; this is no safetensors file",
+             path, (unsigned long long)header_bytes, (unsigned long long)XCI_HEADER_MAX);
     if (file_bytes < XCI_HEADER_PREFIX || header_bytes > file_bytes - XCI_HEADER_PREFIX)
-        FAIL(context, XORCAST_DATA_TRUNCATED, "%s: its header would have %llu bytes, but the file has "
-             "only %llu; fetch it again", path, (unsigned long long)header_bytes,
-             (unsigned long long)file_bytes);
+        FAIL(context, XORCAST_DATA_TRUNCATED,
+             "%s: its header would have %llu bytes, but the file has "
+             "only %llu; fetch it again",
+             path, (unsigned long long)header_bytes, (unsigned long long)file_bytes);
     *header_bytes_out = header_bytes;
     return XORCAST_OK;
 }
@@ -264,10 +269,11 @@ static xorcast_status check_tiles(xorcast_context *context, const char *path, xc
     sort(entries, count, by_offset);
     for (uint64_t i = 0; i < count; i++) {
         if (entries[i].offset != end)
-            FAIL(context, XORCAST_DATA_CORRUPT, "%s: tensor %.200s begins at byte %llu of the data, where "
-                 "%llu bytes are taken; tensors must follow each other without %s", path,
-                 entries[i].name, (unsigned long long)entries[i].offset, (unsigned long long)end,
-                 entries[i].offset > end ? "holes" : "overlap");
+            FAIL(context, XORCAST_DATA_CORRUPT,
+                 "%s: tensor %.200s begins at byte %llu of the data, where "
+                 "%llu bytes are taken; tensors must follow each other without %s",
+                 path, entries[i].name, (unsigned long long)entries[i].offset,
+                 (unsigned long long)end, entries[i].offset > end ? "holes" : "overlap");
         end += entries[i].bytes;
         entries[i].offset += data_offset;
     }
@@ -280,10 +286,13 @@ xorcast_status xci_safetensors_parse(xci_entries *entries, xci_arena *arena, con
                                      uint64_t *data_bytes_out) {
     const uint64_t before = entries->count;
     parser p = {.json = xci_json_over(entries->context, arena, path, header, header_bytes),
-                .entries = entries, .shard = shard};
+                .entries = entries,
+                .shard = shard};
     if (header_bytes == 0 || header[0] != '{')
-        FAIL(entries->context, XORCAST_DATA_CORRUPT, "%s: its header does not begin with {; this is no "
-             "safetensors file", path);
+        FAIL(entries->context, XORCAST_DATA_CORRUPT,
+             "%s: its header does not begin with {; this is no "
+             "safetensors file",
+             path);
     TRY(read_header(&p));
     return check_tiles(entries->context, path, entries->at + before, entries->count - before,
                        XCI_HEADER_PREFIX + header_bytes, data_bytes_out);
@@ -325,8 +334,10 @@ xorcast_status xci_safetensors_put_header(xci_buffer *buffer, xci_entry *entries
         TRY(xci_buffer_put8(buffer, ' '));
     const uint64_t whole = buffer->size - start;
     if (whole - XCI_HEADER_PREFIX > XCI_HEADER_MAX)
-        FAIL(buffer->context, XORCAST_UNSUPPORTED, "%llu tensors need a header beyond the format's limit; "
-             "write smaller shards", (unsigned long long)count);
+        FAIL(buffer->context, XORCAST_UNSUPPORTED,
+             "%llu tensors need a header beyond the format's limit; "
+             "write smaller shards",
+             (unsigned long long)count);
     xci_store64(buffer->bytes + start, whole - XCI_HEADER_PREFIX);
     for (uint64_t i = 0; i < count; i++)
         entries[i].offset += whole;

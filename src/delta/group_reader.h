@@ -15,6 +15,9 @@ typedef struct xci_group_reader {
 void xci_group_reader_open(xci_group_reader *reader, xorcast_context *context);
 void xci_group_reader_close(xci_group_reader *reader);
 
+/* Makes everything that reading a record of `raw_bytes` needs, so that reading allocates nothing. */
+xorcast_status xci_group_reader_reserve(xci_group_reader *reader, uint64_t raw_bytes);
+
 /* The blocks of `record`, one behind the other as record->blocks lists them: record->raw_bytes. Valid until the next call,
  * or as long as the record's payload. `place` is for messages. */
 xorcast_status xci_group_read(xci_group_reader *reader, xci_place place, const xci_record *record,

@@ -115,7 +115,14 @@ xorcast_status xci_part_parse(xorcast_context *context, const xci_manifest *mani
         records->records = memory;
         TRY(status);
         xci_record *record = &records->records[records->count];
-        TRY(xci_record_read(context, &reader, &limits, &records->space, record));
+        const uint8_t *head = reader.at;
+        const xorcast_status read = xci_record_read(context, &reader, &limits, &records->space, record);
+        if (read < 0) {
+            xci_reader again = {head, bytes + count, false};
+            records->failed_group = xci_read_varint(&again);
+            return read;
+        }
+        records->failed_group = record->group;
         if (after != UINT64_MAX && record->group <= after)
             FAIL(context, XORCAST_DATA_CORRUPT, "group %llu comes after group %llu in the delta, or twice; fetch it again",
                  (unsigned long long)record->group, (unsigned long long)after);

@@ -31,6 +31,7 @@ xorcast_status xci_part_check(xorcast_context *context, const xci_manifest *mani
 typedef struct xci_part_records {
     xci_record *records;
     uint64_t count, capacity_bytes;
+    uint64_t failed_group; /* after a failure: the group that was being read, as far as it is known */
     xci_record_space space;
 } xci_part_records;
 xorcast_status xci_part_parse(xorcast_context *context, const xci_manifest *manifest, uint64_t index, const uint8_t *bytes,

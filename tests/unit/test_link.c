@@ -446,8 +446,8 @@ static void test_acknowledge_and_stats(void **state) {
 static void test_sizes(void **state) {
     rig *r = *state;
     /* One byte round every step in which a peer takes memory, and the head of a message. */
-    const uint64_t sizes[] = {0,     1,       7,           8,       23,          24,          25,
-                              65535, 4 * MIB, 8 * MIB - 1, 8 * MIB, 8 * MIB + 1, 70 * MIB + 3};
+    const uint64_t sizes[] = {0,  1,     7,       8,        23,           24,
+                              25, 65535, 4 * MIB, 64 * MIB, 64 * MIB + 1, 70 * MIB + 3};
     open_host(r, r->url, NULL, NULL);
     xci_peer *peer = open_peer(r);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -619,15 +619,15 @@ static bool use_link(rig *r) {
         assert_int_equal(status, XORCAST_NO_HOST_MEMORY);
         return false;
     }
-    assert_int_equal(r->link->peer_request(peer, "large", 9 * MIB, soon()), XORCAST_OK);
+    assert_int_equal(r->link->peer_request(peer, "large", 65 * MIB, soon()), XORCAST_OK);
     status = r->link->peer_receive(peer, soon(), &blob);
     if (status >= 0) {
-        assert_int_equal(blob->size, 9 * MIB);
+        assert_int_equal(blob->size, 65 * MIB);
         xci_blob_drop(blob);
     } else {
         assert_int_equal(status, XORCAST_NO_HOST_MEMORY);
         assert_error(r->subscriber, XORCAST_NO_HOST_MEMORY, "memory");
-        assert_int_equal(r->link->peer_request(peer, "large", 9 * MIB, soon()), XORCAST_LINK_DOWN);
+        assert_int_equal(r->link->peer_request(peer, "large", 65 * MIB, soon()), XORCAST_LINK_DOWN);
     }
     r->link->peer_close(peer);
     return status >= 0;
@@ -636,7 +636,7 @@ static bool use_link(rig *r) {
 static void test_peer_without_memory(void **state) {
     rig *r = *state;
     open_host(r, r->url, NULL, NULL);
-    put(r, "large", 9 * MIB, 1);
+    put(r, "large", 65 * MIB, 1);
     for (int persistent = 0; persistent < 2; persistent++) {
         bool worked = false;
         for (int n = 0; !worked; n++) {

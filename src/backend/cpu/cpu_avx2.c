@@ -13,8 +13,23 @@ XCI_CPU_INLINE uint32_t same_words(const uint8_t *old_bytes, const uint8_t *new_
     return (uint32_t)_mm256_movemask_pd(_mm256_castsi256_pd(_mm256_cmpeq_epi64(old_half, new_half)));
 }
 
-XCI_CPU_INLINE uint32_t changed_words(const uint8_t *old_bytes, const uint8_t *new_bytes) {
-    return (same_words(old_bytes, new_bytes) | same_words(old_bytes + 32, new_bytes + 32) << 4) ^ 0xff;
+/* The numbers of the bits set in 0 .. 255, lowest first, one a byte. */
+#define BIT(m, b) (((m) >> (b) & 1) ? (uint64_t)(b) << (8 * __builtin_popcount((m) & ((1u << (b)) - 1))) : 0)
+#define BITS(m) \
+    (BIT(m, 0) | BIT(m, 1) | BIT(m, 2) | BIT(m, 3) | BIT(m, 4) | BIT(m, 5) | BIT(m, 6) | BIT(m, 7))
+#define BITS_4(m) BITS(m), BITS((m) + 1u), BITS((m) + 2u), BITS((m) + 3u)
+#define BITS_16(m) BITS_4(m), BITS_4((m) + 4u), BITS_4((m) + 8u), BITS_4((m) + 12u)
+#define BITS_64(m) BITS_16(m), BITS_16((m) + 16u), BITS_16((m) + 32u), BITS_16((m) + 48u)
+static const uint64_t bit_numbers[256] = {BITS_64(0u), BITS_64(64u), BITS_64(128u), BITS_64(192u)};
+
+XCI_CPU_INLINE uint32_t list_line(const uint8_t *old_bytes, const uint8_t *new_bytes, uint32_t first,
+                                  uint32_t *list) {
+    const uint32_t same = same_words(old_bytes, new_bytes) | same_words(old_bytes + 32, new_bytes + 32) << 4;
+    const uint32_t changed = same ^ 0xff;
+    const __m128i numbers = _mm_loadl_epi64((const __m128i *)(const void *)&bit_numbers[changed]);
+    _mm256_storeu_si256((__m256i *)(void *)list,
+                        _mm256_add_epi32(_mm256_cvtepu8_epi32(numbers), _mm256_set1_epi32((int)first)));
+    return (uint32_t)__builtin_popcount(changed);
 }
 
 #include "backend/cpu/cpu_block.h"

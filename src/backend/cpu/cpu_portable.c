@@ -2,11 +2,14 @@
 #include "backend/cpu/cpu_level.h"
 #include "backend/cpu/cpu_tally.h"
 
-XCI_CPU_INLINE uint32_t changed_words(const uint8_t *old_bytes, const uint8_t *new_bytes) {
-    uint32_t changed = 0;
-    for (unsigned i = 0; i < 8; ++i)
-        changed |= (uint32_t)(xci_load64(old_bytes + 8 * i) != xci_load64(new_bytes + 8 * i)) << i;
-    return changed;
+XCI_CPU_INLINE uint32_t list_line(const uint8_t *old_bytes, const uint8_t *new_bytes, uint32_t first,
+                                  uint32_t *list) {
+    uint32_t listed = 0;
+    for (uint32_t i = 0; i < 8; ++i) {
+        list[listed] = first + i;
+        listed += xci_load64(old_bytes + 8 * i) != xci_load64(new_bytes + 8 * i);
+    }
+    return listed;
 }
 
 #include "backend/cpu/cpu_block.h"

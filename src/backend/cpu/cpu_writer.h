@@ -142,20 +142,24 @@ XCI_CPU_INLINE bool xci_write_run(xci_writer *writer, uint32_t end) {
     return fits;
 }
 
-/* Mask bytes of the word at `base`, which are not all zero, and no run of five zeros lies between them. */
-XCI_CPU_INLINE bool xci_write_part(xci_writer *writer, uint32_t base, uint64_t mask) {
-    const bool fits = xci_write_run(writer, base + ((uint32_t)__builtin_ctzll(mask) >> 3));
-    writer->zero = base + 8 - ((uint32_t)__builtin_clzll(mask) >> 3);
+/* Mask bytes of the word at `base` from byte `first` to byte `end`, among which there is no run of five zeros. */
+XCI_CPU_INLINE bool xci_write_part(xci_writer *writer, uint32_t base, uint32_t first, uint32_t end) {
+    const bool fits = xci_write_run(writer, base + first);
+    writer->zero = base + end;
     return fits;
 }
 
 /* The mask of a word, which is not zero. Words come in rising order. */
 XCI_CPU_INLINE bool xci_write_word(xci_writer *writer, uint32_t word, uint64_t mask) {
-    const uint64_t low = mask & 0xffff, high = mask & ~UINT64_C(0xffffffffffff);
-    /* A run of five fits only round the middle four bytes. */
-    if (__builtin_expect((low | high) == mask && low != 0 && high != 0, 0))
-        return xci_write_part(writer, word * 8, low) && xci_write_part(writer, word * 8, high);
-    return xci_write_part(writer, word * 8, mask);
+    const uint32_t first = (uint32_t)__builtin_ctzll(mask) >> 3, end = 8 - ((uint32_t)__builtin_clzll(mask) >> 3);
+    const uint64_t middle = mask & UINT64_C(0xffffffff0000);
+    /* A run of five lies round the middle four bytes if anywhere. */
+    if (__builtin_expect(end - first >= 7, 0) && middle == 0) {
+        const uint32_t low_end = (mask & 0xff00) != 0 ? 2 : 1, high_first = (mask >> 48 & 0xff) != 0 ? 6 : 7;
+        return xci_write_part(writer, word * 8, first, low_end) &&
+               xci_write_part(writer, word * 8, high_first, end);
+    }
+    return xci_write_part(writer, word * 8, first, end);
 }
 
 /* Size of the finished block, or 0 if it is not smaller than raw. */

@@ -1,0 +1,21 @@
+/* xorcast apply: the checkpoint that a delta leads to, over the old one or elsewhere. */
+#include "cli_commands.h"
+#include "cli_files.h"
+#include "cli_info.h"
+
+xorcast_status cli_apply(cli_session *session) {
+    const cli_options *o = &session->options;
+    const char *checkpoint = o->operands[0], *delta = o->operands[1];
+    xorcast_delta_info info;
+    cli_source source;
+    if (o->output != NULL && cli_same_file(o->output, delta))
+        return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
+                        "%.400s is the delta that is read; choose another output", o->output);
+    CLI_TRY(cli_source_open(session, delta, &source));
+    const xorcast_status status = xorcast_checkpoint_apply(session->context, checkpoint,
+                                                           &source.source, o->output, &info);
+    cli_source_close(&source);
+    if (status == XORCAST_OK)
+        cli_info_result(session, stdout, "apply", "applied", &info);
+    return status;
+}

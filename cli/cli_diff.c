@@ -1,0 +1,43 @@
+/* xorcast diff: the delta between two checkpoints on disk, as a file. */
+#include "cli_commands.h"
+#include "cli_files.h"
+#include "cli_info.h"
+#include "cli_progress.h"
+
+#include <string.h>
+
+static xorcast_status check_run(cli_session *session) {
+    const char *run = session->options.run;
+    if (run != NULL && strlen(run) >= XORCAST_RUN_BYTES)
+        return cli_fail(session, XORCAST_BAD_ARGUMENT, 0, "--run has more than %d bytes",
+                        XORCAST_RUN_BYTES - 1);
+    return XORCAST_OK;
+}
+
+xorcast_status cli_diff(cli_session *session) {
+    const cli_options *o = &session->options;
+    xorcast_delta_options options = XORCAST_DELTA_OPTIONS_INIT;
+    xorcast_delta_info info;
+    cli_progress progress;
+    cli_output output;
+    CLI_TRY(check_run(session));
+    CLI_TRY(cli_output_open(session, o->output, o->operands, o->operand_count, &output));
+    cli_progress_begin(&progress, session, "comparing");
+    options.measure_bound = o->bound;
+    options.encoding = o->encoding;
+    options.run = o->run;
+    options.base_step = o->base_step;
+    options.target_step = o->target_step;
+    options.progress = cli_progress_update;
+    options.user = &progress;
+    xorcast_status status = xorcast_checkpoint_diff(session->context, o->operands[0],
+                                                    o->operands[1], &options, &output.sink, &info);
+    cli_progress_end(&progress);
+    if (status == XORCAST_OK)
+        status = cli_output_finish(&output);
+    cli_output_abandon(&output);
+    if (status == XORCAST_OK)
+        cli_info_result(session, strcmp(o->output, "-") == 0 ? stderr : stdout, "diff",
+                        "compared", &info);
+    return status;
+}

@@ -1,0 +1,191 @@
+#include "cli_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- Reading ----------------------------------------------------------------------------------*/
+
+static int read_piece(void *user, uint64_t offset, void *buffer, uint64_t count) {
+    const cli_source *source = user;
+    for (uint64_t done = 0; done < count;) {
+        const ssize_t got =
+            pread(source->fd, (char *)buffer + done, count - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return got < 0 ? errno : ENODATA; /* the file has become shorter */
+        done += (uint64_t)got;
+    }
+    return 0;
+}
+
+xorcast_status cli_source_open(cli_session *session, const char *path, cli_source *source) {
+    struct stat facts;
+    memset(source, 0, sizeof *source);
+    source->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (source->fd < 0)
+        return cli_fail(session, errno == ENOENT ? XORCAST_NOT_FOUND : XORCAST_IO_FAILED, errno,
+                        "cannot open the delta %.400s: %s", path, strerror(errno));
+    if (fstat(source->fd, &facts) != 0 || !S_ISREG(facts.st_mode)) {
+        cli_source_close(source);
+        return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
+                        "%.400s is no file; a delta is one regular file", path);
+    }
+    source->source = (xorcast_source){
+        .size = (uint64_t)facts.st_size, .read = read_piece, .user = source};
+    return XORCAST_OK;
+}
+
+void cli_source_close(cli_source *source) {
+    if (source->fd >= 0)
+        close(source->fd);
+    source->fd = -1;
+}
+
+/* ---- Writing ----------------------------------------------------------------------------------*/
+
+/* What a signal must remove. One output is open at a time. */
+static char *volatile unfinished_file;
+
+static void on_signal(int number) {
+    if (unfinished_file != NULL)
+        unlink(unfinished_file);
+    raise(number); /* the handler is gone: this ends the process as the signal would have */
+}
+
+static void catch_signals(void) {
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_NODEFER};
+    struct sigaction present;
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (sigaction(numbers[i], NULL, &present) == 0 && present.sa_handler != SIG_IGN)
+            (void)sigaction(numbers[i], &action, NULL);
+}
+
+static int write_piece(void *user, const void *bytes, uint64_t count) {
+    const cli_output *output = user;
+    for (uint64_t done = 0; done < count;) {
+        const ssize_t put = write(output->fd, (const char *)bytes + done, count - done);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return errno;
+        done += (uint64_t)put;
+    }
+    return 0;
+}
+
+bool cli_same_file(const char *a, const char *b) {
+    struct stat of_a, of_b;
+    return stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
+           of_a.st_ino == of_b.st_ino;
+}
+
+static xorcast_status open_unfinished(cli_output *output) {
+    cli_session *session = output->session;
+    const mode_t mask = umask(0);
+    umask(mask);
+    if (asprintf(&output->unfinished, "%s.XXXXXX", output->path) < 0) {
+        output->unfinished = NULL;
+        return cli_fail(session, XORCAST_NO_HOST_MEMORY, 0, "no memory for a file name");
+    }
+    output->fd = mkostemp(output->unfinished, O_CLOEXEC);
+    if (output->fd < 0) {
+        free(output->unfinished);
+        output->unfinished = NULL;
+        return cli_fail(session, errno == ENOENT ? XORCAST_NOT_FOUND : XORCAST_IO_FAILED, errno,
+                        "cannot create %.400s: %s", output->path, strerror(errno));
+    }
+    unfinished_file = output->unfinished;
+    catch_signals();
+    if (fchmod(output->fd, 0666 & ~mask) != 0)
+        return cli_fail(session, XORCAST_IO_FAILED, errno, "cannot set the mode of %.400s: %s",
+                        output->path, strerror(errno));
+    return XORCAST_OK;
+}
+
+xorcast_status cli_output_open(cli_session *session, const char *path, char *const *inputs,
+                               int input_count, cli_output *output) {
+    struct stat facts;
+    *output = (cli_output){.session = session, .path = path, .fd = -1,
+                           .sink = {write_piece, output}};
+    if (path == NULL)
+        return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
+                        "-o is missing: say where the delta is to be written");
+    if (strcmp(path, "-") == 0) {
+        output->fd = STDOUT_FILENO;
+        if (isatty(STDOUT_FILENO) == 1)
+            return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
+                            "a delta on a terminal helps nobody; send it to a file or a pipe");
+        return XORCAST_OK;
+    }
+    for (int i = 0; i < input_count; i++)
+        if (cli_same_file(path, inputs[i]))
+            return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
+                            "%.400s is read by this command; choose another output", path);
+    if (stat(path, &facts) == 0 && !S_ISREG(facts.st_mode))
+        return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
+                        "%.400s exists and is no file; choose another output", path);
+    return open_unfinished(output);
+}
+
+/* The name is on disk only when its directory is. */
+static int sync_parent(const char *path) {
+    char *copy = strdup(path);
+    if (copy == NULL)
+        return ENOMEM;
+    char *slash = strrchr(copy, '/');
+    if (slash == copy)
+        slash++;
+    if (slash != NULL)
+        *slash = '\0';
+    const int fd = open(slash == NULL ? "." : copy, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    free(copy);
+    if (fd < 0)
+        return errno;
+    const int error = fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
+    close(fd);
+    return error;
+}
+
+xorcast_status cli_output_finish(cli_output *output) {
+    int error = 0;
+    if (output->unfinished == NULL)
+        return XORCAST_OK;
+    if (fsync(output->fd) != 0 && errno != EINVAL)
+        error = errno;
+    if (close(output->fd) != 0 && error == 0)
+        error = errno;
+    output->fd = -1;
+    if (error == 0 && rename(output->unfinished, output->path) != 0)
+        error = errno;
+    if (error == 0) {
+        unfinished_file = NULL;
+        free(output->unfinished);
+        output->unfinished = NULL;
+        error = sync_parent(output->path);
+    }
+    cli_output_abandon(output);
+    if (error != 0)
+        return cli_fail(output->session, XORCAST_IO_FAILED, error, "cannot finish %.400s: %s",
+                        output->path, strerror(error));
+    return XORCAST_OK;
+}
+
+void cli_output_abandon(cli_output *output) {
+    if (output->unfinished == NULL)
+        return;
+    if (output->fd >= 0)
+        close(output->fd);
+    unlink(output->unfinished);
+    unfinished_file = NULL;
+    free(output->unfinished);
+    output->unfinished = NULL;
+    output->fd = -1;
+}

@@ -1,0 +1,280 @@
+#include "cli_options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum value_kind {
+    FLAG,        /* bool */
+    TEXT,        /* const char * */
+    COUNT,       /* uint64_t, `least` to `most` */
+    SIZE,        /* uint64_t of bytes: 7000000, 512k, 7m, 4g, in powers of 1000 */
+    SECONDS,     /* uint64_t of milliseconds */
+    SHARE,       /* double, more than 0 and up to 0.5 */
+    CODEC,       /* uint32_t, xorcast_codec */
+    SECOND_PASS, /* uint32_t as in xorcast_encoding */
+    LEVEL        /* int32_t, `least` to `most` */
+} value_kind;
+
+typedef struct option_row {
+    const char *name;
+    char letter; /* or 0 */
+    value_kind kind;
+    uint32_t commands;
+    size_t place; /* in cli_options */
+    uint64_t least, most;
+    const char *value, *help; /* of the value, NULL for flags; lines after the first are indented */
+} option_row;
+
+#define AT(field) offsetof(cli_options, field)
+#define ENCODERS (CLI_DIFF | CLI_FOLD | CLI_PUBLISH)
+#define LINKED (CLI_PUBLISH | CLI_FOLLOW)
+
+static const option_row rows[] = {
+    {"output", 'o', TEXT, CLI_DIFF | CLI_FOLD, AT(output), 0, 0, "DELTA",
+     "the file to write, at once and whole; - is standard output"},
+    {"output", 'o', TEXT, CLI_APPLY, AT(output), 0, 0, "OUT",
+     "write the new checkpoint there; without it, over the old one"},
+    {"output", 'o', TEXT, CLI_FOLLOW, AT(output), 0, 0, "OUT",
+     "at the end write the weights there, files and headers as in\nCHECKPOINT, which may be OUT "
+     "itself"},
+    {"codec", 0, CODEC, ENCODERS | CLI_BENCH, AT(encoding.codec), 0, 0, "NAME",
+     "raw, lz4 or snappy (lz4)"},
+    {"second-pass", 0, SECOND_PASS, ENCODERS | CLI_BENCH, AT(encoding.second_pass), 0, 0, "NAME",
+     "zstd, where it helps, or none (zstd)"},
+    {"level", 0, LEVEL, ENCODERS | CLI_BENCH, AT(encoding.zstd_level), 1, 19, "N",
+     "of zstd, 1 to 19 (1)"},
+    {"run", 0, TEXT, ENCODERS, AT(run), 0, 0, "NAME", "the run that the versions belong to"},
+    {"base", 0, COUNT, CLI_DIFF | CLI_FOLD, AT(base_step), 0, UINT64_MAX - 1, "N",
+     "the step of the old weights"},
+    {"target", 0, COUNT, CLI_DIFF | CLI_FOLD, AT(target_step), 0, UINT64_MAX - 1, "N",
+     "the step of the new weights"},
+    {"bound", 0, FLAG, CLI_DIFF, AT(bound), 0, 0, NULL, "also compute the entropy bound"},
+    {"listen", 0, TEXT, CLI_PUBLISH, AT(listen), 0, 0, "URL",
+     "where to serve (tcp:127.0.0.1:0, a free port)"},
+    {"url-file", 0, TEXT, CLI_PUBLISH, AT(url_file), 0, 0, "FILE",
+     "also write the URL to FILE, once it can be opened"},
+    {"interval", 0, SECONDS, CLI_PUBLISH, AT(interval_ms), 0, 0, "SECONDS",
+     "wait between versions (0)"},
+    {"wait-peers", 0, COUNT, CLI_PUBLISH, AT(wait_peers), 0, 100000, "N",
+     "publish nothing before N followers are connected (0)"},
+    {"linger", 0, SECONDS, CLI_PUBLISH, AT(linger_ms), 0, 0, "SECONDS",
+     "serve so long after the last version; without it, until every\nconnected follower has it, 30 "
+     "s at most"},
+    {"log", 0, SIZE, CLI_PUBLISH, AT(log_bytes), 1, INT64_MAX, "BYTES",
+     "deltas kept for followers that are behind (a quarter of the\nweights)"},
+    {"until", 0, COUNT, CLI_FOLLOW, AT(until), 0, UINT64_MAX - 1, "STEP",
+     "end when the weights are step STEP or later"},
+    {"versions", 0, COUNT, CLI_FOLLOW, AT(versions), 1, UINT64_MAX - 1, "N",
+     "end after N versions"},
+    {"audit", 0, FLAG, CLI_FOLLOW, AT(audit), 0, 0, NULL,
+     "after each version read all weights back and compare digests"},
+    {"timeout", 0, SECONDS, LINKED, AT(timeout_ms), 1, 0, "SECONDS",
+     "give up when nothing happens for so long (30)"},
+    {"insecure", 0, FLAG, LINKED, AT(insecure), 0, 0, NULL,
+     "allow addresses other than loopback: nothing is encrypted"},
+    {"bytes", 0, SIZE, CLI_BENCH, AT(bytes), 1 << 20, INT64_MAX, "N",
+     "of the weights (256m); four times of it is needed"},
+    {"density", 0, SHARE, CLI_BENCH, AT(density), 0, 0, "D",
+     "share of bytes that a version changes (0.006)"},
+    {"repeat", 0, COUNT, CLI_BENCH, AT(repeat), 1, 100, "N",
+     "versions to measure; medians are shown (5)"},
+    {"threads", 't', COUNT, CLI_EVERY, AT(threads), 1, 256, "N",
+     "worker threads (one for each CPU)"},
+    {"scratch", 0, SIZE, CLI_EVERY, AT(scratch_bytes), 1, INT64_MAX, "BYTES",
+     "most memory that the library may take (no limit)"},
+    {"json", 0, FLAG, CLI_EVERY, AT(json), 0, 0, NULL,
+     "one JSON object a line: results on standard output, errors on\nstandard error"},
+    {"quiet", 'q', FLAG, CLI_EVERY, AT(quiet), 0, 0, NULL, "only errors"},
+    {"help", 'h', FLAG, CLI_EVERY, AT(help), 0, 0, NULL, "this text"},
+};
+enum { ROWS = sizeof rows / sizeof *rows, FIRST_VALUE = 256 /* above every letter */ };
+
+/* ---- Values -----------------------------------------------------------------------------------*/
+
+static bool read_count(const char *text, const char **end_out, uint64_t *count_out) {
+    char *end;
+    if (*text < '0' || *text > '9')
+        return false;
+    errno = 0;
+    const unsigned long long count = strtoull(text, &end, 10);
+    *end_out = end;
+    *count_out = count;
+    return errno == 0;
+}
+
+static bool read_size(const char *text, uint64_t *bytes_out) {
+    static const char letters[] = "kmgt";
+    const char *end;
+    uint64_t bytes;
+    if (!read_count(text, &end, &bytes))
+        return false;
+    if (*end != '\0') {
+        const char *letter = strchr(letters, *end >= 'A' && *end <= 'Z' ? *end - 'A' + 'a' : *end);
+        if (letter == NULL || end[1] != '\0')
+            return false;
+        for (const char *at = letters; at <= letter; at++)
+            if (__builtin_mul_overflow(bytes, UINT64_C(1000), &bytes))
+                return false;
+    }
+    *bytes_out = bytes;
+    return true;
+}
+
+static bool read_real(const char *text, double least, double most, double *real_out) {
+    char *end;
+    const double real = strtod(text, &end);
+    if (end == text || *end != '\0' || !isfinite(real) || real < least || real > most)
+        return false;
+    *real_out = real;
+    return true;
+}
+
+static bool read_word(const char *text, const char *const *words, uint32_t count, uint32_t *at_out) {
+    for (uint32_t i = 0; i < count; i++)
+        if (strcmp(text, words[i]) == 0) {
+            *at_out = i;
+            return true;
+        }
+    return false;
+}
+
+static bool read_value(const option_row *row, const char *text, void *place) {
+    static const char *const codecs[] = {"raw", "lz4", "snappy"};
+    static const char *const passes[] = {"zstd", "none"};
+    uint64_t number;
+    double real;
+    const char *end;
+    uint32_t at;
+    switch (row->kind) {
+    case FLAG:
+        *(bool *)place = true;
+        return true;
+    case TEXT:
+        *(const char **)place = text;
+        return *text != '\0';
+    case COUNT:
+    case LEVEL:
+        if (!read_count(text, &end, &number) || *end != '\0' || number < row->least ||
+            number > row->most)
+            return false;
+        if (row->kind == LEVEL)
+            *(int32_t *)place = (int32_t)number;
+        else
+            *(uint64_t *)place = number;
+        return true;
+    case SIZE:
+        return read_size(text, place) && *(uint64_t *)place >= row->least &&
+               *(uint64_t *)place <= row->most;
+    case SECONDS:
+        if (!read_real(text, 0, 1e9, &real))
+            return false;
+        *(uint64_t *)place = (uint64_t)ceil(real * 1e3);
+        return *(uint64_t *)place >= row->least;
+    case SHARE:
+        return read_real(text, 1e-9, 0.5, place);
+    case CODEC:
+        if (!read_word(text, codecs, 3, &at))
+            return false;
+        *(uint32_t *)place = at + XORCAST_CODEC_RAW;
+        return true;
+    case SECOND_PASS:
+        return read_word(text, passes, 2, place);
+    }
+    return false;
+}
+
+/* ---- The command line -------------------------------------------------------------------------*/
+
+static void set_defaults(cli_options *o) {
+    static const xorcast_encoding encoding = XORCAST_ENCODING_INIT;
+    *o = (cli_options){.encoding = encoding,
+                       .base_step = XORCAST_NO_STEP,
+                       .target_step = XORCAST_NO_STEP,
+                       .linger_ms = CLI_NO_NUMBER,
+                       .timeout_ms = 30000,
+                       .until = CLI_NO_NUMBER,
+                       .versions = CLI_NO_NUMBER,
+                       .listen = "tcp:127.0.0.1:0",
+                       .bytes = 256000000,
+                       .repeat = 5,
+                       .density = 0.006};
+}
+
+/* What getopt wants to know, from the table. `letters` has room for two characters a row. */
+static void fill_tables(uint32_t command_bit, struct option *names, char *letters) {
+    *letters++ = ':';
+    for (int i = 0; i < ROWS; i++) {
+        if (!(rows[i].commands & command_bit))
+            continue;
+        const bool flag = rows[i].kind == FLAG;
+        *names++ = (struct option){rows[i].name, flag ? no_argument : required_argument, NULL,
+                                   FIRST_VALUE + i};
+        if (rows[i].letter != 0) {
+            *letters++ = rows[i].letter;
+            if (!flag)
+                *letters++ = ':';
+        }
+    }
+    *names = (struct option){NULL, 0, NULL, 0};
+    *letters = '\0';
+}
+
+static const option_row *row_of(int found, uint32_t command_bit) {
+    if (found >= FIRST_VALUE)
+        return &rows[found - FIRST_VALUE];
+    for (int i = 0; i < ROWS; i++)
+        if (rows[i].letter == found && (rows[i].commands & command_bit))
+            return &rows[i];
+    return NULL;
+}
+
+bool cli_options_parse(const char *command, uint32_t command_bit, int count, char **arguments,
+                       cli_options *options_out, char *problem, size_t problem_bytes) {
+    struct option names[ROWS + 1];
+    char letters[2 * ROWS + 2];
+    fill_tables(command_bit, names, letters);
+    set_defaults(options_out);
+    opterr = 0;
+    optind = 1;
+    for (int found; (found = getopt_long(count, arguments, letters, names, NULL)) != -1;) {
+        const option_row *row = row_of(found, command_bit);
+        if (found == '?' && optopt > 0 && optopt < FIRST_VALUE)
+            snprintf(problem, problem_bytes, "there is no option -%c; 'xorcast %s --help' lists them",
+                     optopt, command);
+        else if (found == '?')
+            snprintf(problem, problem_bytes, "there is no option %s, or not that way; 'xorcast %s "
+                     "--help' lists them", arguments[optind - 1], command);
+        else if (found == ':')
+            snprintf(problem, problem_bytes, "a value must follow %s; see 'xorcast %s --help'",
+                     arguments[optind - 1], command);
+        else if (row == NULL || !read_value(row, optarg, (char *)options_out + row->place))
+            snprintf(problem, problem_bytes, "--%s cannot be '%s'; 'xorcast %s --help' says what it "
+                     "can be", row == NULL ? "" : row->name, optarg, command);
+        else
+            continue;
+        return false;
+    }
+    options_out->operands = arguments + optind;
+    options_out->operand_count = count - optind;
+    return true;
+}
+
+void cli_options_print(FILE *file, uint32_t command_bit) {
+    for (int i = 0; i < ROWS; i++) {
+        if (!(rows[i].commands & command_bit))
+            continue;
+        char left[40], letter[8] = "    ";
+        if (rows[i].letter != 0)
+            snprintf(letter, sizeof letter, "-%c, ", rows[i].letter);
+        snprintf(left, sizeof left, "%s--%s %s", letter, rows[i].name,
+                 rows[i].value == NULL ? "" : rows[i].value);
+        fprintf(file, "  %-24s", left);
+        for (const char *c = rows[i].help; *c != '\0'; c++)
+            fprintf(file, *c == '\n' ? "\n%26s" : "%c", *c == '\n' ? ' ' : *c);
+        fputc('\n', file);
+    }
+}

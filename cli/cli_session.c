@@ -1,0 +1,71 @@
+#include "cli_session.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+xorcast_status cli_fail(cli_session *session, xorcast_status status, int os_error,
+                        const char *format, ...) {
+    xorcast_error *failure = &session->failure;
+    *failure = (xorcast_error){.status = status,
+                               .os_error = os_error,
+                               .tensor = XORCAST_NO_INDEX,
+                               .chunk = XORCAST_NO_INDEX};
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(failure->text, sizeof failure->text, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+xorcast_error cli_failure(cli_session *session, xorcast_status status) {
+    xorcast_error error = session->failure;
+    if (error.status != status && session->context != NULL)
+        xorcast_last_error(session->context, &error);
+    if (error.status != status) {
+        error = (xorcast_error){.status = status,
+                                .tensor = XORCAST_NO_INDEX,
+                                .chunk = XORCAST_NO_INDEX};
+        snprintf(error.text, sizeof error.text, "%s", xorcast_status_text(status));
+    }
+    return error;
+}
+
+static void put_index(cli_json *json, const char *key, uint64_t index) {
+    if (index == XORCAST_NO_INDEX)
+        cli_json_null(json, key);
+    else
+        cli_json_count(json, key, index);
+}
+
+static void report_json(const xorcast_error *error) {
+    cli_json json = cli_json_begin(stderr);
+    cli_json_open(&json, "error");
+    cli_json_text(&json, "status", xorcast_status_name(error->status));
+    cli_json_signed(&json, "code", error->status);
+    cli_json_signed(&json, "exit_code", xorcast_status_exit_code(error->status));
+    cli_json_text(&json, "remedy", xorcast_status_remedy(error->status));
+    cli_json_text(&json, "text", error->text);
+    put_index(&json, "tensor", error->tensor);
+    put_index(&json, "chunk", error->chunk);
+    if (error->os_error == 0)
+        cli_json_null(&json, "os_error");
+    else
+        cli_json_signed(&json, "os_error", error->os_error);
+    cli_json_close(&json);
+    cli_json_end(&json);
+}
+
+void cli_report(cli_session *session, xorcast_status status) {
+    const xorcast_error error = cli_failure(session, status);
+    if (session->options.json) {
+        report_json(&error);
+        return;
+    }
+    const char *space = session->command[0] == '\0' ? "" : " ";
+    fprintf(stderr, "xorcast%s%s: %s", space, session->command, error.text);
+    if (error.os_error != 0 && strstr(error.text, strerror(error.os_error)) == NULL)
+        fprintf(stderr, " (%s)", strerror(error.os_error));
+    fprintf(stderr, "\nxorcast%s%s: %s: %s; to do: %s\n", space, session->command,
+            xorcast_status_name(status), xorcast_status_text(status),
+            xorcast_status_remedy(status));
+}

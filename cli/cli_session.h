@@ -1,0 +1,35 @@
+/* One run of the tool: the command, what was asked of it, the library's context, and what went wrong.
+ *
+ * Commands return a status. Whoever knows a failure of the tool's own records it with cli_fail; the
+ * library records its own. cli_main.c reports whichever it was, once, and makes the exit code. */
+#ifndef CLI_SESSION_H
+#define CLI_SESSION_H
+
+#include "cli_json.h"
+#include "cli_options.h"
+
+typedef struct cli_session {
+    const char *command;
+    cli_options options;
+    xorcast_context *context;
+    xorcast_error failure; /* of the tool itself; status OK: none */
+} cli_session;
+
+#define CLI_TRY(call)                             \
+    do {                                          \
+        const xorcast_status cli_try_ = (call);   \
+        if (cli_try_ < 0)                         \
+            return cli_try_;                      \
+    } while (0)
+
+/* Records a failure of the tool and returns `status`. */
+xorcast_status cli_fail(cli_session *session, xorcast_status status, int os_error,
+                        const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* The failure that ended a call, wherever it was recorded. */
+xorcast_error cli_failure(cli_session *session, xorcast_status status);
+
+/* Prints it to standard error, for people or as {"error":{...}}. */
+void cli_report(cli_session *session, xorcast_status status);
+
+#endif

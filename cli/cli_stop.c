@@ -1,0 +1,55 @@
+#include "cli_stop.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The handler may run on any thread; the pipe wakes the one that sleeps. */
+static volatile sig_atomic_t stop_wanted;
+static int stop_pipe[2] = {-1, -1};
+
+static void on_signal(int number) {
+    (void)number;
+    const int saved = errno;
+    stop_wanted = 1;
+    if (write(stop_pipe[1], "", 1) < 0)
+        errno = 0; /* the flag is set all the same */
+    errno = saved;
+}
+
+xorcast_status cli_stop_catch(cli_session *session) {
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    if (pipe2(stop_pipe, O_CLOEXEC | O_NONBLOCK) != 0 || sigaction(SIGINT, &action, NULL) != 0 ||
+        sigaction(SIGTERM, &action, NULL) != 0)
+        return cli_fail(session, XORCAST_INTERNAL, errno, "signals cannot be caught");
+    return XORCAST_OK;
+}
+
+bool cli_stop_wanted(void) { return stop_wanted != 0; }
+
+xorcast_status cli_stop_check(cli_session *session) {
+    if (stop_wanted)
+        return cli_fail(session, XORCAST_CANCELLED, 0, "stopped by a signal; what was done is whole");
+    return XORCAST_OK;
+}
+
+void cli_sleep_ms(uint64_t ms) {
+    const uint64_t end = cli_now_ns() + ms * 1000000;
+    for (uint64_t now = cli_now_ns(); now < end && !stop_wanted; now = cli_now_ns()) {
+        struct pollfd wake = {.fd = stop_pipe[0], .events = POLLIN};
+        const uint64_t left = (end - now + 999999) / 1000000;
+        if (poll(&wake, 1, left > 60000 ? 60000 : (int)left) < 0 && errno != EINTR)
+            return;
+    }
+}
+
+uint64_t cli_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}

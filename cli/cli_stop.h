@@ -1,0 +1,19 @@
+/* SIGINT and SIGTERM as a question instead of an end, for commands that have something to finish:
+ * publish and follow. A second signal ends the process. Owns the handlers of these two signals. */
+#ifndef CLI_STOP_H
+#define CLI_STOP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cli_session.h"
+
+xorcast_status cli_stop_catch(cli_session *session);
+bool cli_stop_wanted(void);
+/* CANCELLED once a signal has come, else OK. */
+xorcast_status cli_stop_check(cli_session *session);
+/* Sleeps; less when a signal comes. */
+void cli_sleep_ms(uint64_t ms);
+uint64_t cli_now_ns(void);
+
+#endif

@@ -1,0 +1,381 @@
+/* Fold: several consecutive deltas to one, without weights. XOR of masks, chunk by chunk; a chunk that was
+ * changed and changed back is left out. One group at a time, its chunks spread over the pool. */
+#include <lz4.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/backend.h"
+#include "base/bytes.h"
+#include "base/digest.h"
+#include "checkpoint/files.h"
+#include "codec/codec.h"
+#include "delta/group_reader.h"
+#include "delta/group_writer.h"
+#include "frame/delta_reader.h"
+#include "frame/delta_writer.h"
+
+/* One of the deltas, and where we are in it. */
+typedef struct fold_input {
+    xci_delta_reader reader;
+    xci_part_records records;
+    xci_group_reader group;
+    uint64_t next, last_group; /* record in the present part; the group before it */
+} fold_input;
+
+/* A block of the present group. */
+typedef struct fold_entry {
+    const xci_block *block;
+    const uint8_t *bytes;
+    uint64_t input;
+} fold_entry;
+
+typedef struct fold_job {
+    xorcast_context *context;
+    fold_input *inputs;
+    uint64_t input_count, group, chunk_bytes;
+    fold_entry *entries; /* by chunk, then by input */
+    uint64_t entry_count, entries_capacity;
+    uint64_t *firsts;    /* for each chunk that is in any input, its first entry; one more at the end */
+    uint64_t chunk_count, firsts_capacity;
+    xci_encode_job *results;
+    uint64_t results_capacity;
+    uint8_t *slots;      /* room for each result's block */
+    uint64_t slots_capacity;
+    uint8_t *masks;      /* scratch of each worker */
+    xci_block *blocks;
+    uint64_t blocks_capacity;
+    xci_group_writer writer;
+    xorcast_counts counts;
+    uint64_t encoded_bytes;
+} fold_job;
+
+/* ---- One chunk ---- */
+
+static uint64_t mask_space(const fold_job *job) { return 3 * job->chunk_bytes + XCI_ENCODE_SCRATCH(job->chunk_bytes); }
+
+/* Decodes a block whose chunk's size is not known without a bundle; `*bytes_out` tells it. */
+static xorcast_status decode_open(fold_job *job, const fold_entry *entry, uint8_t *mask, uint32_t *bytes_out) {
+    const xci_block *block = entry->block;
+    int64_t size = block->bytes;
+    if (block->codec == XORCAST_CODEC_LZ4) {
+        size = LZ4_decompress_safe((const char *)entry->bytes, (char *)mask, (int)block->bytes, (int)job->chunk_bytes);
+    } else if (block->codec == XORCAST_CODEC_SNAPPY) {
+        xci_reader reader = {entry->bytes, entry->bytes + block->bytes, false};
+        size = (int64_t)xci_min(xci_read_varint(&reader), INT64_MAX);
+    }
+    if (size <= 0 || size > (int64_t)job->chunk_bytes)
+        FAIL(job->context, XORCAST_DATA_CORRUPT,
+             "group %llu, chunk %u of it: the block does not decode; fetch the delta again",
+             (unsigned long long)job->group, block->chunk);
+    *bytes_out = (uint32_t)size;
+    if (block->codec == XORCAST_CODEC_LZ4)
+        return XORCAST_OK;
+    return xci_codec_decode(job->context, XCI_NOWHERE, block->codec, entry->bytes, block->bytes, mask, *bytes_out);
+}
+
+static void xor_into(uint8_t *sum, const uint8_t *more, uint32_t bytes) {
+    for (uint32_t i = 0; i < bytes; i++)
+        sum[i] ^= more[i];
+}
+
+static xorcast_status fold_chunk(void *user, uint64_t index, uint32_t worker) {
+    fold_job *job = user;
+    uint8_t *sum = job->masks + worker * mask_space(job);
+    uint8_t *more = sum + job->chunk_bytes, *zeros = more + job->chunk_bytes;
+    xci_encode_job *result = &job->results[index];
+    memset(result, 0, sizeof *result);
+    const uint64_t first = job->firsts[index];
+    for (uint64_t e = first; e < job->firsts[index + 1]; e++) {
+        uint32_t size;
+        TRY(decode_open(job, &job->entries[e], e == first ? sum : more, &size));
+        if (e != first && size != result->bytes)
+            FAIL(job->context, XORCAST_DATA_CORRUPT,
+                 "group %llu, chunk %u of it has %u bytes in one delta and %u in another",
+                 (unsigned long long)job->group, job->entries[e].block->chunk, result->bytes, size);
+        if (e != first)
+            xor_into(sum, more, size);
+        result->bytes = size;
+    }
+    result->element_bytes = job->entries[first].block->element_bytes;
+    result->old_bytes = zeros;
+    result->new_bytes = sum;
+    result->codec = job->writer.encoding.codec;
+    result->block = job->slots + index * (job->chunk_bytes + XCI_BLOCK_SLACK);
+    result->scratch = zeros + job->chunk_bytes;
+    job->context->shared->backend->encode(result, 1);
+    return XORCAST_OK;
+}
+
+/* ---- One group ---- */
+
+static xorcast_status grow(xorcast_context *context, void *pointer_to, uint64_t *capacity, uint64_t bytes) {
+    void *memory;
+    memcpy(&memory, pointer_to, sizeof memory);
+    const xorcast_status status = xci_reserve(context, &memory, capacity, bytes);
+    memcpy(pointer_to, &memory, sizeof memory);
+    return status;
+}
+
+static int by_chunk(const void *a, const void *b) {
+    const fold_entry *x = a, *y = b;
+    if (x->block->chunk != y->block->chunk)
+        return x->block->chunk < y->block->chunk ? -1 : 1;
+    return x->input < y->input ? -1 : x->input > y->input;
+}
+
+/* Lists the blocks of the present group, of all inputs that have it. */
+static xorcast_status list_entries(fold_job *job) {
+    job->entry_count = 0;
+    for (uint64_t i = 0; i < job->input_count; i++) {
+        fold_input *input = &job->inputs[i];
+        if (input->next == input->records.count || input->records.records[input->next].group != job->group)
+            continue;
+        const xci_record *record = &input->records.records[input->next];
+        const uint8_t *bytes;
+        TRY(xci_group_read(&input->group, XCI_NOWHERE, record, &bytes));
+        TRY(grow(job->context, &job->entries, &job->entries_capacity,
+                 (job->entry_count + record->block_count) * sizeof(fold_entry)));
+        for (uint32_t b = 0; b < record->block_count; b++) {
+            job->entries[job->entry_count++] = (fold_entry){&record->blocks[b], bytes, i};
+            bytes += record->blocks[b].bytes;
+        }
+    }
+    qsort(job->entries, job->entry_count, sizeof *job->entries, by_chunk);
+    return XORCAST_OK;
+}
+
+static xorcast_status list_chunks(fold_job *job) {
+    TRY(grow(job->context, &job->firsts, &job->firsts_capacity, (job->entry_count + 1) * sizeof(uint64_t)));
+    job->chunk_count = 0;
+    for (uint64_t e = 0; e < job->entry_count; e++)
+        if (e == 0 || job->entries[e].block->chunk != job->entries[e - 1].block->chunk)
+            job->firsts[job->chunk_count++] = e;
+    job->firsts[job->chunk_count] = job->entry_count;
+    TRY(grow(job->context, &job->results, &job->results_capacity, job->chunk_count * sizeof(xci_encode_job)));
+    TRY(grow(job->context, &job->blocks, &job->blocks_capacity, job->chunk_count * sizeof(xci_block)));
+    return grow(job->context, &job->slots, &job->slots_capacity,
+                job->chunk_count * (job->chunk_bytes + XCI_BLOCK_SLACK));
+}
+
+static xorcast_status write_group(fold_job *job, xci_delta_writer *out) {
+    xci_record record = {.group = job->group, .blocks = job->blocks, .payload = job->slots};
+    for (uint64_t i = 0; i < job->chunk_count; i++) {
+        const xci_encode_job *result = &job->results[i];
+        if (result->block_bytes == 0)
+            continue;
+        memmove(job->slots + record.raw_bytes, result->block, result->block_bytes);
+        record.raw_bytes += result->block_bytes;
+        record.blocks[record.block_count++] = (xci_block){job->entries[job->firsts[i]].block->chunk,
+                                                          result->block_codec, result->element_bytes,
+                                                          result->block_bytes};
+        job->counts.bits_changed += result->bits_changed;
+        job->counts.bytes_changed += result->bytes_changed;
+        job->counts.elements_changed += result->elements_changed;
+        job->counts.chunks_changed++;
+    }
+    if (record.block_count == 0)
+        return XORCAST_OK;
+    xci_written written;
+    job->encoded_bytes += record.raw_bytes;
+    TRY(xci_group_write(&job->writer, &record, &written));
+    const xorcast_status status = xci_delta_writer_add(out, written.bytes, written.count, written.payload_bytes);
+    xci_release(job->context, written.bytes);
+    return status;
+}
+
+/* ---- All groups ---- */
+
+/* Makes sure that the input's next record is at hand, if there is one. */
+static xorcast_status advance(fold_job *job, fold_input *input) {
+    xci_delta_reader *reader = &input->reader;
+    while (input->next == input->records.count && reader->next_part < reader->manifest.info.part_count) {
+        const uint8_t *bytes;
+        uint64_t count;
+        const uint64_t index = reader->next_part;
+        TRY(xci_delta_reader_part(reader, &bytes, &count));
+        TRY(xci_part_parse(job->context, &reader->manifest, index, bytes, count, input->last_group, &input->records));
+        TRY(xci_part_check(job->context, &reader->manifest, index, bytes, count));
+        input->next = 0;
+    }
+    return XORCAST_OK;
+}
+
+/* The smallest group that any input has next; false at the end. */
+static xorcast_status next_group(fold_job *job, bool *found_out) {
+    *found_out = false;
+    for (uint64_t i = 0; i < job->input_count; i++) {
+        fold_input *input = &job->inputs[i];
+        TRY(advance(job, input));
+        if (input->next == input->records.count)
+            continue;
+        const uint64_t group = input->records.records[input->next].group;
+        job->group = *found_out ? xci_min(job->group, group) : group;
+        *found_out = true;
+    }
+    return XORCAST_OK;
+}
+
+static void pass_group(fold_job *job) {
+    for (uint64_t i = 0; i < job->input_count; i++) {
+        fold_input *input = &job->inputs[i];
+        if (input->next < input->records.count && input->records.records[input->next].group == job->group) {
+            input->last_group = job->group;
+            input->next++;
+        }
+    }
+}
+
+static xorcast_status fold_groups(fold_job *job, xci_delta_writer *out) {
+    void *memory;
+    TRY(xci_allocate_zeroed(job->context, xci_context_threads(job->context) * mask_space(job), &memory));
+    job->masks = memory;
+    for (;;) {
+        bool found;
+        TRY(next_group(job, &found));
+        if (!found)
+            return XORCAST_OK;
+        TRY(list_entries(job));
+        TRY(list_chunks(job));
+        TRY(xci_pool_run(job->context->shared->pool, job->chunk_count, fold_chunk, job));
+        TRY(write_group(job, out));
+        pass_group(job);
+    }
+}
+
+/* ---- The chain ---- */
+
+static xorcast_status check_link(xorcast_context *context, const xci_manifest *a, const xci_manifest *b, uint64_t at) {
+    if (strcmp(a->info.target.run, b->info.base.run) != 0)
+        FAIL(context, XORCAST_RUN_MISMATCH, "delta %llu is of run '%s', the one before of run '%s'; fold deltas of one run",
+             (unsigned long long)at, b->info.base.run, a->info.target.run);
+    if (a->info.target.step != b->info.base.step)
+        FAIL(context, XORCAST_VERSION_ORDER, "delta %llu starts from step %lld where the one before leads to %lld; give them in "
+             "order, oldest first", (unsigned long long)at, (long long)b->info.base.step, (long long)a->info.target.step);
+    if (memcmp(&a->info.target.digest, &b->info.base.digest, sizeof(xorcast_digest)) != 0)
+        FAIL(context, XORCAST_BASE_MISMATCH, "delta %llu starts from other bytes than the one before leads to; give them in "
+             "order, oldest first", (unsigned long long)at);
+    if (memcmp(a->info.target_fingerprint, b->info.base_fingerprint, sizeof a->info.target_fingerprint) != 0 ||
+        a->info.chunk_bytes != b->info.chunk_bytes || a->layout_group_count != b->layout_group_count)
+        FAIL(context, XORCAST_LAYOUT_MISMATCH, "delta %llu is of another layout than the one before", (unsigned long long)at);
+    if (memcmp(b->info.base_fingerprint, b->info.target_fingerprint, sizeof b->info.base_fingerprint) != 0)
+        FAIL(context, XORCAST_UNSUPPORTED, "delta %llu changes the layout; apply the deltas up to it, then fold the rest",
+             (unsigned long long)at);
+    return XORCAST_OK;
+}
+
+static xorcast_status open_inputs(fold_job *job, const xorcast_source *sources) {
+    void *memory;
+    TRY(xci_allocate_array(job->context, job->input_count, sizeof(fold_input), &memory));
+    job->inputs = memory;
+    for (uint64_t i = 0; i < job->input_count; i++) {
+        fold_input *input = &job->inputs[i];
+        input->last_group = UINT64_MAX;
+        xci_group_reader_open(&input->group, job->context);
+        TRY(xci_delta_reader_open(job->context, &sources[i], &input->reader));
+        if (i > 0)
+            TRY(check_link(job->context, &job->inputs[i - 1].reader.manifest, &input->reader.manifest, i));
+    }
+    return XORCAST_OK;
+}
+
+static void close_job(fold_job *job) {
+    for (uint64_t i = 0; i < job->input_count && job->inputs != NULL; i++) {
+        fold_input *input = &job->inputs[i];
+        if (input->reader.context != NULL)
+            xci_delta_reader_close(&input->reader);
+        xci_part_records_free(job->context, &input->records);
+        xci_group_reader_close(&input->group);
+    }
+    void *const parts[] = {job->inputs, job->entries, job->firsts, job->results, job->slots, job->masks, job->blocks};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        xci_release(job->context, parts[i]);
+    xci_group_writer_close(&job->writer);
+}
+
+static void fill_manifest(const fold_job *job, const xorcast_delta_options *options, xci_manifest *manifest) {
+    const xci_manifest *first = &job->inputs[0].reader.manifest;
+    const xci_manifest *last = &job->inputs[job->input_count - 1].reader.manifest;
+    manifest->info = last->info;
+    manifest->info.base = first->info.base;
+    memcpy(manifest->info.base_fingerprint, first->info.base_fingerprint, sizeof first->info.base_fingerprint);
+    if (options->run != NULL) {
+        memset(manifest->info.base.run, 0, XORCAST_RUN_BYTES);
+        strncpy(manifest->info.base.run, options->run, XORCAST_RUN_BYTES - 1);
+        memcpy(manifest->info.target.run, manifest->info.base.run, XORCAST_RUN_BYTES);
+    }
+    const uint64_t bytes_covered = last->info.counts.bytes_covered, elements_covered = last->info.counts.elements_covered;
+    manifest->info.counts = job->counts;
+    manifest->info.counts.bytes_covered = bytes_covered;
+    manifest->info.counts.elements_covered = elements_covered;
+    manifest->info.chunk_encoded_bytes = job->encoded_bytes;
+    manifest->layout_group_count = last->layout_group_count;
+    manifest->layout_chunk_count = last->layout_chunk_count;
+}
+
+/* What the files of the last target are, seen from the first base. */
+static xorcast_status fold_attachments(fold_job *job, xci_manifest *manifest, uint8_t **owned) {
+    *owned = NULL;
+    for (uint64_t i = 0; i < job->input_count; i++) {
+        const xci_manifest *input = &job->inputs[i].reader.manifest;
+        if (i > 0 && input->info.has_files != job->inputs[0].reader.manifest.info.has_files)
+            FAIL(job->context, XORCAST_UNSUPPORTED, "delta %llu is of checkpoint files and another is not; fold deltas of one "
+                 "kind", (unsigned long long)i);
+        if (!input->info.has_files)
+            continue;
+        if (i == 0) {
+            manifest->attachment = input->attachment;
+            manifest->attachment_bytes = input->attachment_bytes;
+            continue;
+        }
+        uint8_t *folded;
+        uint64_t folded_bytes;
+        TRY(xci_files_fold(job->context, manifest->attachment, manifest->attachment_bytes, input->attachment,
+                           input->attachment_bytes, &folded, &folded_bytes));
+        xci_release(job->context, *owned);
+        *owned = folded;
+        manifest->attachment = folded;
+        manifest->attachment_bytes = folded_bytes;
+    }
+    return XORCAST_OK;
+}
+
+static xorcast_status fold_to(fold_job *job, const xorcast_source *sources, const xorcast_delta_options *options,
+                              const xorcast_sink *sink, xci_sink_writer *out, xci_manifest *manifest) {
+    TRY(xci_encoding_check(job->context, &options->encoding, &manifest->encoding));
+    TRY(open_inputs(job, sources));
+    job->chunk_bytes = job->inputs[0].reader.manifest.info.chunk_bytes;
+    TRY(xci_group_writer_open(&job->writer, job->context, &manifest->encoding));
+    TRY(xci_sink_writer_begin(out, job->context, sink));
+    TRY(fold_groups(job, &out->writer));
+    fill_manifest(job, options, manifest);
+    uint8_t *owned;
+    xorcast_status status = fold_attachments(job, manifest, &owned);
+    if (status == XORCAST_OK)
+        status = xci_sink_writer_finish(out, manifest);
+    xci_release(job->context, owned);
+    return status;
+}
+
+xorcast_status xorcast_delta_fold(xorcast_context *context, const xorcast_source *sources, uint64_t count,
+                                  const xorcast_delta_options *options, const xorcast_sink *sink,
+                                  xorcast_delta_info *info_out) {
+    static const xorcast_delta_options defaults = XORCAST_DELTA_OPTIONS_INIT;
+    if (options == NULL)
+        options = &defaults;
+    if (count == 0 || sources == NULL || options->struct_size != sizeof *options ||
+        (options->run != NULL && strlen(options->run) >= XORCAST_RUN_BYTES))
+        FAIL(context, XORCAST_BAD_ARGUMENT, "fold takes at least one delta, initialised options and a run's name of at most %d "
+             "bytes", XORCAST_RUN_BYTES - 1);
+    fold_job job = {.context = context, .input_count = count};
+    xci_sink_writer out = {0};
+    xci_manifest manifest = {0};
+    const xorcast_status status = fold_to(&job, sources, options, sink, &out, &manifest);
+    if (out.writer.context != NULL)
+        xci_delta_writer_end(&out.writer);
+    close_job(&job);
+    TRY(status);
+    manifest.info.entropy_bound_bytes = 0;
+    if (info_out != NULL)
+        *info_out = manifest.info;
+    return XORCAST_OK;
+}

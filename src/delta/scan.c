@@ -1,0 +1,53 @@
+/* Scans: see scan.h. The pool takes groups; each worker sums for itself. */
+#include "delta/scan.h"
+
+#include "base/digest.h"
+#include "base/pool.h"
+#include "delta/group_apply.h"
+
+typedef struct scan_job {
+    xorcast_bundle *bundle;
+    xorcast_digest *chunk_digests;
+    xci_apply_worker *workers;
+    xorcast_digest *group_digests;
+} scan_job;
+
+static xorcast_status scan_group(void *user, uint64_t group, uint32_t worker) {
+    scan_job *job = user;
+    xci_apply_worker *scratch = &job->workers[worker];
+    xorcast_digest sum = {{0, 0}};
+    for (uint64_t c = job->bundle->group_first[group]; c < job->bundle->group_first[group + 1]; c++) {
+        xorcast_digest digest;
+        TRY(xci_chunk_digest(job->bundle, c, scratch->weights, scratch->segments, &digest));
+        xci_digest_merge(&sum, &digest);
+        if (job->chunk_digests != NULL)
+            job->chunk_digests[c] = digest;
+    }
+    job->group_digests[group] = sum;
+    return XORCAST_OK;
+}
+
+xorcast_status xci_bundle_scan(xorcast_bundle *bundle, xorcast_digest *chunk_digests, xorcast_digest *sum_out) {
+    xorcast_context *context = bundle->context;
+    const uint64_t group_count = bundle->layout.group_count;
+    scan_job job = {bundle, chunk_digests, NULL, NULL};
+    void *memory;
+    TRY(xci_allocate_array(context, group_count, sizeof(xorcast_digest), &memory));
+    job.group_digests = memory;
+    xorcast_status status = xci_apply_workers_open(bundle, &job.workers);
+    if (status == XORCAST_OK)
+        status = xci_pool_run(context->shared->pool, group_count, scan_group, &job);
+    xorcast_digest sum = {{0, 0}};
+    for (uint64_t g = 0; g < group_count && status == XORCAST_OK; g++)
+        xci_digest_merge(&sum, &job.group_digests[g]);
+    xci_apply_workers_close(context, job.workers);
+    xci_release(context, memory);
+    TRY(status);
+    *sum_out = sum;
+    return XORCAST_OK;
+}
+
+xorcast_status xorcast_bundle_digest(xorcast_bundle *bundle, xorcast_digest *digest_out) {
+    TRY(xci_bundle_need_sealed(bundle));
+    return xci_bundle_scan(bundle, NULL, digest_out);
+}

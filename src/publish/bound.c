@@ -1,0 +1,99 @@
+/* The entropy bound: see bound.h. Histograms of 256 values for each tensor that changed, made on first use. */
+#include "publish/bound.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "codec/codec.h"
+
+#define VALUES 256u
+
+struct xci_bound {
+    pthread_mutex_t lock;
+    uint64_t tensor_count;
+    uint64_t *histograms[]; /* for each tensor, VALUES counts of XOR bytes; NULL: unchanged */
+};
+
+xorcast_status xci_bound_open(xorcast_bundle *bundle, xci_bound **bound_out) {
+    void *memory;
+    TRY(xci_allocate_zeroed(bundle->context, sizeof(xci_bound) + bundle->tensor_count * sizeof(uint64_t *), &memory));
+    xci_bound *bound = memory;
+    pthread_mutex_init(&bound->lock, NULL);
+    bound->tensor_count = bundle->tensor_count;
+    *bound_out = bound;
+    return XORCAST_OK;
+}
+
+void xci_bound_close(xorcast_context *context, xci_bound *bound) {
+    if (bound == NULL)
+        return;
+    for (uint64_t t = 0; t < bound->tensor_count; t++)
+        xci_release(context, bound->histograms[t]);
+    pthread_mutex_destroy(&bound->lock);
+    xci_release(context, bound);
+}
+
+void xci_bound_reset(xci_bound *bound) {
+    for (uint64_t t = 0; t < bound->tensor_count; t++)
+        if (bound->histograms[t] != NULL)
+            memset(bound->histograms[t], 0, VALUES * sizeof(uint64_t));
+}
+
+static xorcast_status count_bytes(xci_bound *bound, xorcast_context *context, uint64_t tensor, const uint8_t *mask,
+                                  uint64_t count) {
+    uint64_t **histogram = &bound->histograms[tensor];
+    if (*histogram == NULL) {
+        void *memory;
+        TRY(xci_allocate_zeroed(context, VALUES * sizeof(uint64_t), &memory));
+        *histogram = memory;
+    }
+    for (uint64_t i = 0; i < count; i++)
+        (*histogram)[mask[i]]++;
+    return XORCAST_OK;
+}
+
+static xorcast_status count_chunk(xci_bound *bound, xorcast_bundle *bundle, uint64_t index, const xci_block *block,
+                                  const uint8_t *bytes, uint8_t *mask) {
+    xci_chunk chunk;
+    const xci_place place = {XORCAST_NO_INDEX, index, 0};
+    xci_bundle_chunk(bundle, index, NULL, &chunk);
+    TRY(xci_codec_decode(bundle->context, place, block->codec, bytes, block->bytes, mask, chunk.bytes));
+    if (!chunk.packed)
+        return count_bytes(bound, bundle->context, chunk.tensor, mask, chunk.bytes);
+    for (uint32_t i = 0; i < chunk.tensor_count; i++)
+        TRY(count_bytes(bound, bundle->context, chunk.tensors[i], mask + chunk.places[i].offset, chunk.places[i].bytes));
+    return XORCAST_OK;
+}
+
+xorcast_status xci_bound_add(xci_bound *bound, xorcast_bundle *bundle, const xci_record *record) {
+    void *mask;
+    TRY(xci_allocate(bundle->context, UINT64_C(1) << bundle->chunk_log2, &mask));
+    pthread_mutex_lock(&bound->lock);
+    xorcast_status status = XORCAST_OK;
+    const uint8_t *at = record->payload;
+    for (uint32_t i = 0; i < record->block_count && status == XORCAST_OK; i++) {
+        const uint64_t index = bundle->group_first[record->group] + record->blocks[i].chunk;
+        status = count_chunk(bound, bundle, index, &record->blocks[i], at, mask);
+        at += record->blocks[i].bytes;
+    }
+    pthread_mutex_unlock(&bound->lock);
+    xci_release(bundle->context, mask);
+    return status;
+}
+
+static double entropy_bits(double count, double total) { return count > 0 ? count * log2(total / count) : 0; }
+
+double xci_bound_bytes(const xci_bound *bound, const xorcast_bundle *bundle) {
+    double bits = 0;
+    for (uint64_t t = 0; t < bound->tensor_count; t++) {
+        const uint64_t *histogram = bound->histograms[t];
+        double changed = 0;
+        const double total = (double)bundle->tensors[t].bytes;
+        for (uint32_t v = 1; v < VALUES && histogram != NULL; v++)
+            changed += (double)histogram[v];
+        bits += entropy_bits(changed, total) + entropy_bits(total - changed, total);
+        for (uint32_t v = 1; v < VALUES && histogram != NULL; v++)
+            bits += entropy_bits((double)histogram[v], changed);
+    }
+    return bits / 8;
+}

@@ -1,0 +1,83 @@
+/* Catching up: see catchup.h. */
+#include "subscribe/catchup.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "subscribe/chain.h"
+
+typedef struct direct {
+    xci_stage *stage;
+    const xci_manifest *manifest;
+} direct;
+
+static xorcast_status stage_blob(void *user, uint64_t part, const xci_blob *blob) {
+    const direct *d = user;
+    return xci_stage_part(d->stage, d->manifest, part, blob->bytes, blob->size);
+}
+
+static xorcast_status stage_one(xci_stage *stage, xci_session *session, xci_chain *chain, const xorcast_version *from,
+                                uint64_t deadline_ns) {
+    direct d = {stage, &chain->links[0].manifest};
+    TRY(xci_stage_begin(stage, d.manifest, &from->digest));
+    TRY(xci_chain_fetch(chain, session, 0, deadline_ns, stage_blob, &d));
+    return xci_stage_finish(stage, d.manifest);
+}
+
+/* ---- Folding ---- */
+
+typedef struct memory_sink {
+    xorcast_context *context;
+    void *bytes;
+    uint64_t count, capacity;
+} memory_sink;
+
+static int write_memory(void *user, const void *bytes, uint64_t count) {
+    memory_sink *sink = user;
+    if (xci_reserve(sink->context, &sink->bytes, &sink->capacity, sink->count + count) < 0)
+        return ENOMEM;
+    memcpy((uint8_t *)sink->bytes + sink->count, bytes, count);
+    sink->count += count;
+    return 0;
+}
+
+static xorcast_status fold_chain(xci_chain *chain, memory_sink *folded) {
+    xorcast_delta_options options = XORCAST_DELTA_OPTIONS_INIT;
+    const xorcast_sink sink = {write_memory, folded};
+    void *memory;
+    options.encoding.second_pass = 1; /* it does not travel: a second pass would only cost time */
+    TRY(xci_allocate_array(chain->context, chain->count, sizeof(xorcast_source), &memory));
+    xorcast_source *sources = memory;
+    for (uint64_t i = 0; i < chain->count; i++)
+        sources[i] = xci_chain_source(&chain->links[i]);
+    const xorcast_status status = xorcast_delta_fold(chain->context, sources, chain->count, &options, &sink, NULL);
+    xci_release(chain->context, memory);
+    return status;
+}
+
+static xorcast_status stage_folded(xci_stage *stage, xci_session *session, xci_chain *chain, const xorcast_version *from,
+                                   uint64_t deadline_ns) {
+    memory_sink folded = {.context = chain->context};
+    for (uint64_t i = 0; i < chain->count; i++)
+        TRY(xci_chain_fetch(chain, session, i, deadline_ns, NULL, NULL));
+    xorcast_status status = fold_chain(chain, &folded);
+    if (status == XORCAST_OK) {
+        const xorcast_source source = {folded.bytes, folded.count, NULL, NULL};
+        status = xci_stage_source(stage, &source, &from->digest);
+    }
+    xci_release(chain->context, folded.bytes);
+    return status;
+}
+
+xorcast_status xci_catchup(xci_stage *stage, xci_session *session, const xorcast_version *from, uint64_t to_step,
+                           uint64_t bound_bytes, uint64_t deadline_ns, uint64_t *deltas_out) {
+    xci_chain chain;
+    TRY(xci_chain_open(&chain, session, from->step, to_step, bound_bytes, deadline_ns));
+    const xorcast_status status = chain.count == 1 ? stage_one(stage, session, &chain, from, deadline_ns)
+                                                   : stage_folded(stage, session, &chain, from, deadline_ns);
+    *deltas_out = chain.count;
+    xci_chain_close(&chain);
+    if (status < 0)
+        xci_stage_reset(stage);
+    return status;
+}

@@ -1,0 +1,202 @@
+/* A delta applied to a checkpoint on disk. Everything is verified before anything becomes
+ * visible: the base by a full scan before the first byte is written, the target by the digest of
+ * all that was written. Owns where the target's files go; how their bytes are made is
+ * checkpoint_update.c's, how they appear at once the replacement's. */
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/folder.h"
+#include "base/io.h"
+#include "checkpoint/recovery.h"
+#include "checkpoint/replacement.h"
+#include "subscribe/checkpoint_update.h"
+
+/* Where a shard of the target is written. */
+typedef struct output {
+    int fd;
+    const char *path;
+} output;
+
+typedef struct application {
+    xorcast_context *context;
+    xci_update update;
+    const char *path, *out_path;
+    bool in_place;
+    xci_replacement *replacement;
+    output *outputs; /* for each shard */
+} application;
+
+static xorcast_status write_piece(void *user, uint64_t tensor, uint64_t offset,
+                                  const uint8_t *bytes, uint64_t count) {
+    const application *a = user;
+    const xci_entry *entry = &a->update.files.target.entries.at[tensor];
+    const output *out = &a->outputs[entry->shard];
+    return xci_io_write_at(a->context, out->fd, out->path, entry->offset + offset, bytes, count);
+}
+
+/* ---- Files ---- */
+
+/* Full disks are better found before the work than after. */
+static xorcast_status check_space(const application *a) {
+    const xci_listing *target = &a->update.files.target;
+    uint64_t needed = 0;
+    bool countable = true;
+    for (uint64_t i = 0; i < target->shard_count; i++)
+        countable = countable && xci_add(needed, target->shards[i].file_bytes, &needed);
+    for (uint64_t i = 0; i < target->side_count; i++)
+        countable = countable && xci_add(needed, target->sides[i].bytes, &needed);
+    return xci_replacement_check_space(a->replacement, countable ? needed : UINT64_MAX);
+}
+
+static xorcast_status stage_shard(application *a, uint64_t index) {
+    const xci_shard *shard = &a->update.files.target.shards[index];
+    output *out = &a->outputs[index];
+    uint8_t prefix[XCI_HEADER_PREFIX];
+    TRY(xci_replacement_create(a->replacement, shard->name, shard->mode, shard->file_bytes,
+                               &out->fd, &out->path));
+    xci_store64(prefix, shard->header_bytes);
+    TRY(xci_io_write_at(a->context, out->fd, out->path, 0, prefix, sizeof prefix));
+    return xci_io_write_at(a->context, out->fd, out->path, sizeof prefix, shard->header,
+                           shard->header_bytes);
+}
+
+static xorcast_status copy_side(application *a, const xci_side *from, int fd, const char *path) {
+    void *content;
+    TRY(xci_allocate(a->context, from->bytes, &content));
+    xorcast_status status = xci_side_read(a->context, from, content);
+    if (status == XORCAST_OK)
+        status = xci_io_write_at(a->context, fd, path, 0, content, from->bytes);
+    xci_release(a->context, content);
+    return status;
+}
+
+/* A side file that stays as it is need not be written again, unless the target stands elsewhere. */
+static xorcast_status stage_side(application *a, const xci_side *side) {
+    const xci_side *same = xci_listing_side(&a->update.base->listing, side->name);
+    int fd;
+    const char *path;
+    if (side->content == NULL && same != NULL && a->in_place)
+        return XORCAST_OK;
+    TRY(xci_replacement_create(a->replacement, side->name, side->mode, side->bytes, &fd, &path));
+    if (side->content != NULL || same == NULL)
+        return xci_io_write_at(a->context, fd, path, 0, side->content,
+                               side->content != NULL ? side->bytes : 0);
+    return copy_side(a, same, fd, path);
+}
+
+static xorcast_status list_removals(application *a) {
+    const xci_listing *base = &a->update.base->listing;
+    for (uint64_t i = 0; i < base->shard_count; i++)
+        if (xci_listing_shard(&a->update.files.target, base->shards[i].name) == NULL)
+            TRY(xci_replacement_remove(a->replacement, base->shards[i].name));
+    for (uint64_t i = 0; i < a->update.files.removed_count; i++)
+        if (xci_listing_side(base, a->update.files.removed[i]) != NULL)
+            TRY(xci_replacement_remove(a->replacement, a->update.files.removed[i]));
+    return XORCAST_OK;
+}
+
+static xorcast_status stage_files(application *a) {
+    void *memory;
+    TRY(xci_allocate_array(a->context, a->update.files.target.shard_count, sizeof(output),
+                           &memory));
+    a->outputs = memory;
+    for (uint64_t i = 0; i < a->update.files.target.shard_count; i++)
+        TRY(stage_shard(a, i));
+    for (uint64_t i = 0; i < a->update.files.target.side_count; i++)
+        TRY(stage_side(a, &a->update.files.target.sides[i]));
+    return a->in_place && a->update.files.target.directory ? list_removals(a) : XORCAST_OK;
+}
+
+/* ---- The two calls ---- */
+
+static xorcast_status find_place(application *a) {
+    xci_file_facts base, out;
+    TRY(xci_io_facts(a->context, a->path, false, &base));
+    if (base.kind == XCI_FILE_ABSENT)
+        FAIL(a->context, XORCAST_NOT_FOUND, "there is no checkpoint at %s", a->path);
+    a->in_place = a->out_path == NULL || strcmp(a->path, a->out_path) == 0;
+    if (!a->in_place && base.kind == XCI_FILE_DIRECTORY) {
+        TRY(xci_io_facts(a->context, a->out_path, false, &out));
+        a->in_place = base.device == out.device && base.inode == out.inode;
+    }
+    /* The claim comes before the base is read: another apply must not change it in between. */
+    return a->in_place ? xci_replacement_begin(a->context, a->path, base.kind == XCI_FILE_DIRECTORY,
+                                               &a->replacement)
+                       : XORCAST_OK;
+}
+
+/* A checkpoint elsewhere is made anew: files of another one must not mix into it. */
+static xorcast_status check_out(application *a) {
+    xci_file_facts facts;
+    const char **names;
+    uint64_t count;
+    TRY(xci_io_facts(a->context, a->out_path, false, &facts));
+    if (facts.kind != XCI_FILE_DIRECTORY || !a->update.files.target.directory)
+        return XORCAST_OK;
+    TRY(xci_checkpoint_recover(a->context, a->out_path));
+    TRY(xci_io_list(a->context, a->out_path, a->update.files.target.arena, &names, &count));
+    if (count > 0)
+        FAIL(a->context, XORCAST_BAD_ARGUMENT,
+             "%s is not empty; choose another place for the new checkpoint, or "
+             "empty it",
+             a->out_path);
+    return XORCAST_OK;
+}
+
+static xorcast_status prepare_place(application *a) {
+    const bool directory = a->update.files.target.directory,
+               was_directory = a->update.base->listing.directory;
+    if (a->in_place && directory != was_directory)
+        FAIL(a->context, XORCAST_BAD_ARGUMENT,
+             "the delta leads to a %s and %s is a %s; write the new checkpoint to "
+             "another place",
+             directory ? "directory" : "single file", a->path,
+             was_directory ? "directory" : "single file");
+    if (a->in_place)
+        return XORCAST_OK;
+    TRY(check_out(a));
+    return xci_replacement_begin(a->context, a->out_path, directory, &a->replacement);
+}
+
+static xorcast_status apply(application *a, const xorcast_source *source) {
+    TRY(find_place(a));
+    TRY(xci_update_open(&a->update, a->path, source));
+    TRY(prepare_place(a));
+    TRY(check_space(a));
+    TRY(stage_files(a));
+    a->update.write = write_piece;
+    a->update.user = a;
+    TRY(xci_update_run(&a->update));
+    xci_replacement *replacement = a->replacement;
+    a->replacement = NULL; /* finish frees it */
+    return xci_replacement_finish(replacement);
+}
+
+xorcast_status xorcast_checkpoint_apply(xorcast_context *context, const char *path,
+                                        const xorcast_source *source, const char *out_path,
+                                        xorcast_delta_info *info_out) {
+    application a = {
+        .context = context, .update = {.context = context}, .path = path, .out_path = out_path};
+    if (path == NULL || *path == 0 || (out_path != NULL && *out_path == 0))
+        FAIL(context, XORCAST_BAD_ARGUMENT, "the path of a checkpoint is missing");
+    const xorcast_status status = apply(&a, source);
+    if (status == XORCAST_OK && info_out != NULL)
+        *info_out = a.update.delta.manifest.info;
+    xci_replacement_abort(a.replacement);
+    xci_release(context, a.outputs);
+    xci_update_close(&a.update);
+    return status;
+}
+
+xorcast_status xorcast_checkpoint_check(xorcast_context *context, const char *path,
+                                        const xorcast_source *source,
+                                        xorcast_delta_info *info_out) {
+    xci_update update = {.context = context};
+    xorcast_status status = xci_update_open(&update, path, source);
+    if (status == XORCAST_OK)
+        status = xci_update_run(&update);
+    if (status == XORCAST_OK && info_out != NULL)
+        *info_out = update.delta.manifest.info;
+    xci_update_close(&update);
+    return status;
+}

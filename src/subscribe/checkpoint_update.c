@@ -1,0 +1,253 @@
+/* Making a target checkpoint from its base: see checkpoint_update.h. */
+#include "subscribe/checkpoint_update.h"
+
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/digest.h"
+#include "base/pool.h"
+#include "bundle/bundle.h"
+#include "codec/codec.h"
+#include "delta/group_reader.h"
+
+struct xci_update_worker {
+    xci_group_reader reader;
+    uint8_t *bytes, *mask; /* one chunk each */
+    xorcast_digest digest; /* of the target, over the groups that this worker made */
+};
+
+/* ---- Opening and matching ---- */
+
+static xorcast_status open_base(xci_update *u, const char *path) {
+    xorcast_bundle_options options = XORCAST_BUNDLE_OPTIONS_INIT;
+    const xorcast_delta_info *info = &u->delta.manifest.info;
+    options.chunk_bytes = info->chunk_bytes;
+    options.group_bytes = info->group_bytes;
+    TRY(xorcast_checkpoint_open(u->context, path, &options, &u->base));
+    const xorcast_layout *layout = &u->base->bundle->layout;
+    if (memcmp(layout->fingerprint, info->base_fingerprint, sizeof layout->fingerprint) != 0)
+        FAIL(u->context, XORCAST_LAYOUT_MISMATCH,
+             "%s has other tensors, dtypes or shapes than the checkpoint that "
+             "the delta starts from",
+             path);
+    return XORCAST_OK;
+}
+
+static xorcast_status read_files(xci_update *u) {
+    const uint8_t *bytes = u->delta.manifest.attachment;
+    uint64_t count = u->delta.manifest.attachment_bytes;
+    if (!u->delta.manifest.info.has_files) {
+        u->own_files.context = u->context;
+        TRY(xci_files_encode(&u->base->listing, &u->base->listing, 0, &u->own_files));
+        bytes = u->own_files.bytes;
+        count = u->own_files.size;
+    }
+    TRY(xci_files_decode(u->context, bytes, count, &u->files));
+    u->has_files = true;
+    return xci_files_resolve(&u->files, &u->base->listing);
+}
+
+/* The bundle whose chunks the delta changes: the target's tensors, with what the base has of
+ * them. */
+static xorcast_status align(xci_update *u) {
+    const xorcast_delta_info *info = &u->delta.manifest.info;
+    xorcast_bundle_options options = XORCAST_BUNDLE_OPTIONS_INIT;
+    uint64_t whole_count = 0;
+    options.chunk_bytes = info->chunk_bytes;
+    options.group_bytes = info->group_bytes;
+    u->source = u->base->bundle;
+    if (!xci_listing_same_tensors(&u->files.target, &u->base->listing)) {
+        TRY(xci_listing_bundle(&u->files.target, &u->base->listing, &options, &u->aligned,
+                               &whole_count));
+        u->source = u->aligned;
+    }
+    const xorcast_layout *layout = &u->source->layout;
+    if (memcmp(layout->fingerprint, info->target_fingerprint, sizeof layout->fingerprint) != 0 ||
+        layout->group_count != u->delta.manifest.layout_group_count ||
+        layout->chunk_count != u->delta.manifest.layout_chunk_count ||
+        whole_count != u->files.whole_count)
+        FAIL(u->context, XORCAST_DATA_CORRUPT,
+             "the headers in the delta do not describe the tensors that it changes; "
+             "fetch the delta again");
+    return XORCAST_OK;
+}
+
+static xorcast_status verify_base(xci_update *u, const char *path) {
+    xorcast_digest digest;
+    TRY(xorcast_bundle_digest(u->base->bundle, &digest));
+    if (memcmp(&digest, &u->delta.manifest.info.base.digest, sizeof digest) != 0)
+        FAIL(u->context, XORCAST_BASE_MISMATCH,
+             "the bytes of %s are not the version that the delta starts from; apply "
+             "the deltas between them first, or fetch the checkpoint whole",
+             path);
+    return XORCAST_OK;
+}
+
+xorcast_status xci_update_open(xci_update *u, const char *path, const xorcast_source *source) {
+    TRY(xci_delta_reader_open(u->context, source, &u->delta));
+    TRY(open_base(u, path));
+    TRY(read_files(u));
+    TRY(align(u));
+    return verify_base(u, path);
+}
+
+/* ---- Groups ---- */
+
+static xorcast_status open_workers(xci_update *u) {
+    const uint32_t threads = xci_context_threads(u->context);
+    const uint64_t chunk_bytes = u->source->layout.chunk_bytes;
+    void *memory;
+    TRY(xci_allocate_array(u->context, threads, sizeof(xci_update_worker), &memory));
+    u->workers = memory;
+    for (uint32_t i = 0; i < threads; i++)
+        xci_group_reader_open(&u->workers[i].reader, u->context);
+    for (uint32_t i = 0; i < threads; i++) {
+        TRY(xci_allocate(u->context, chunk_bytes, &memory));
+        u->workers[i].bytes = memory;
+        TRY(xci_allocate(u->context, chunk_bytes, &memory));
+        u->workers[i].mask = memory;
+    }
+    return XORCAST_OK;
+}
+
+static void close_workers(xci_update *u) {
+    for (uint32_t i = 0; u->workers != NULL && i < xci_context_threads(u->context); i++) {
+        xci_group_reader_close(&u->workers[i].reader);
+        xci_release(u->context, u->workers[i].bytes);
+        xci_release(u->context, u->workers[i].mask);
+    }
+    xci_release(u->context, u->workers);
+}
+
+static const xci_record *find_record(const xci_part_records *records, uint64_t group) {
+    uint64_t low = 0, high = records == NULL ? 0 : records->count;
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (records->records[middle].group < group)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const bool found =
+        records != NULL && low < records->count && records->records[low].group == group;
+    return found ? &records->records[low] : NULL;
+}
+
+static xorcast_status write_chunk(const xci_update *u, const xci_chunk *chunk,
+                                  const uint8_t *bytes) {
+    if (!chunk->packed)
+        return u->write(u->user, chunk->tensor, chunk->offset, bytes, chunk->bytes);
+    for (uint32_t i = 0; i < chunk->tensor_count; i++)
+        TRY(u->write(u->user, chunk->tensors[i], 0, bytes + chunk->places[i].offset,
+                     chunk->places[i].bytes));
+    return XORCAST_OK;
+}
+
+static void add_digest(const xci_update *u, const xci_chunk *chunk, const uint8_t *bytes,
+                       xci_update_worker *w) {
+    xci_digest_job job = {bytes, chunk->segment_count, chunk->segments, {{0, 0}}};
+    u->context->shared->backend->digest(&job, 1);
+    xci_digest_merge(&w->digest, &job.digest);
+}
+
+/* One chunk from old to new. `block` is NULL where nothing changed. */
+static xorcast_status make_chunk(const xci_update *u, const xci_chunk *chunk,
+                                 const xci_block *block, const uint8_t *encoded,
+                                 xci_update_worker *w) {
+    const uint8_t *old;
+    TRY(xci_chunk_read(u->source, chunk, w->bytes, &old));
+    if (block != NULL) {
+        const xci_place place = {chunk->tensor, chunk->index, 0};
+        TRY(xci_codec_decode(u->context, place, block->codec, encoded, block->bytes, w->mask,
+                             chunk->bytes));
+        for (uint32_t i = 0; i < chunk->bytes; i++)
+            w->mask[i] ^= old[i];
+        old = w->mask;
+    }
+    add_digest(u, chunk, old, w);
+    return u->write == NULL ? XORCAST_OK : write_chunk(u, chunk, old);
+}
+
+static xorcast_status make_group(void *user, uint64_t index, uint32_t worker_index) {
+    const xci_update *u = user;
+    xci_update_worker *w = &u->workers[worker_index];
+    const uint64_t group = u->first_group + index;
+    const uint64_t first = u->source->group_first[group], end = u->source->group_first[group + 1];
+    const xci_record *record = find_record(u->records, group);
+    const uint8_t *payload = NULL;
+    if (record != NULL) {
+        const xci_place place = {XORCAST_NO_INDEX, first, 0};
+        TRY(xci_group_read(&w->reader, place, record, &payload));
+    }
+    uint32_t next = 0;
+    xci_chunk chunk;
+    for (uint64_t c = first; c < end; c++) {
+        const bool changed =
+            record != NULL && next < record->block_count && record->blocks[next].chunk == c - first;
+        const xci_block *block = changed ? &record->blocks[next] : NULL;
+        if (c == first)
+            xci_bundle_chunk(u->source, c, NULL, &chunk);
+        else
+            xci_bundle_next_chunk(u->source, NULL, &chunk);
+        TRY(make_chunk(u, &chunk, block, payload, w));
+        if (changed) {
+            payload += block->bytes;
+            next++;
+        }
+    }
+    if (record != NULL && next < record->block_count)
+        FAIL(u->context, XORCAST_DATA_CORRUPT,
+             "group %llu of the delta has a chunk that the checkpoint has not; fetch "
+             "the delta again",
+             (unsigned long long)group);
+    return XORCAST_OK;
+}
+
+/* Works on groups up to `end`, of which `records` (or NULL) has those that change. */
+static xorcast_status make_groups(xci_update *u, const xci_part_records *records, uint64_t end) {
+    u->records = records;
+    TRY(xci_pool_run(u->context->shared->pool, end - u->first_group, make_group, u));
+    u->first_group = end;
+    return XORCAST_OK;
+}
+
+static xorcast_status make_part(xci_update *u, uint64_t index, xci_part_records *records) {
+    const xci_manifest *manifest = &u->delta.manifest;
+    const uint64_t after = u->first_group == 0 ? UINT64_MAX : u->first_group - 1;
+    const uint8_t *bytes;
+    uint64_t count;
+    TRY(xci_delta_reader_part(&u->delta, &bytes, &count));
+    TRY(xci_part_check(u->context, manifest, index, bytes, count));
+    TRY(xci_part_parse(u->context, manifest, index, bytes, count, after, records));
+    return make_groups(u, records, records->records[records->count - 1].group + 1);
+}
+
+xorcast_status xci_update_run(xci_update *u) {
+    xci_part_records records = {0};
+    xorcast_status status = open_workers(u);
+    for (uint64_t i = 0; i < u->delta.manifest.info.part_count && status == XORCAST_OK; i++)
+        status = make_part(u, i, &records);
+    xci_part_records_free(u->context, &records);
+    TRY(status);
+    TRY(make_groups(u, NULL, u->source->layout.group_count));
+    xorcast_digest digest = {{0, 0}};
+    for (uint32_t i = 0; i < xci_context_threads(u->context); i++)
+        xci_digest_merge(&digest, &u->workers[i].digest);
+    if (memcmp(&digest, &u->delta.manifest.info.target.digest, sizeof digest) != 0)
+        FAIL(u->context, XORCAST_DATA_CORRUPT,
+             "the delta does not lead to the version that it names; nothing was "
+             "changed: fetch it again");
+    return XORCAST_OK;
+}
+
+void xci_update_close(xci_update *u) {
+    close_workers(u);
+    xorcast_bundle_destroy(u->aligned);
+    if (u->has_files)
+        xci_files_free(&u->files);
+    if (u->own_files.context != NULL)
+        xci_buffer_free(&u->own_files);
+    xorcast_checkpoint_close(u->base);
+    if (u->delta.context != NULL)
+        xci_delta_reader_close(&u->delta);
+}

@@ -1,0 +1,344 @@
+/* Staging: see stage.h. Records of a part are spread over the pool; a record is one group. */
+#include "subscribe/stage.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/transcode.h"
+#include "base/bytes.h"
+#include "base/digest.h"
+#include "base/pool.h"
+#include "codec/codec.h"
+
+/* ---- Opening and closing ---- */
+
+static xorcast_status open_worker(xci_stage_worker *worker, xorcast_bundle *bundle) {
+    xorcast_context *context = bundle->context;
+    const uint64_t chunk_bytes = UINT64_C(1) << bundle->chunk_log2;
+    void *memory;
+    xci_group_reader_open(&worker->reader, context);
+    TRY(xci_allocate(context, chunk_bytes, &memory));
+    worker->gather = memory;
+    TRY(xci_allocate(context, XCI_TRANSCODE_SCRATCH(chunk_bytes), &memory));
+    worker->scratch = memory;
+    TRY(xci_allocate(context, chunk_bytes + XCI_BLOCK_SLACK, &memory));
+    worker->ready = memory;
+    TRY(xci_allocate_array(context, xci_bundle_segment_space(bundle), sizeof(xci_segment), &memory));
+    worker->segments = memory;
+    TRY(xci_allocate_array(context, bundle->group_chunks_max, sizeof(xci_ready), &memory));
+    worker->list = memory;
+    return XORCAST_OK;
+}
+
+static void close_workers(xci_stage *stage) {
+    xorcast_context *context = stage->bundle->context;
+    for (uint32_t i = 0; stage->workers != NULL && i < xci_context_threads(context); i++) {
+        xci_stage_worker *worker = &stage->workers[i];
+        void *const parts[] = {worker->assembled, worker->gather, worker->scratch, worker->ready, worker->segments,
+                               worker->list};
+        xci_group_reader_close(&worker->reader);
+        for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
+            xci_release(context, parts[p]);
+    }
+    xci_release(context, stage->workers);
+}
+
+xorcast_status xci_stage_open(xci_stage *stage, xorcast_bundle *bundle) {
+    const uint32_t threads = xci_context_threads(bundle->context);
+    void *memory;
+    memset(stage, 0, sizeof *stage);
+    TRY(xci_allocate_array(bundle->context, threads, sizeof(xci_stage_worker), &memory));
+    stage->bundle = bundle;
+    stage->workers = memory;
+    pthread_mutex_init(&stage->lock, NULL);
+    for (uint32_t i = 0; i < threads; i++) {
+        const xorcast_status status = open_worker(&stage->workers[i], bundle);
+        if (status < 0) {
+            xci_stage_close(stage);
+            return status;
+        }
+    }
+    return XORCAST_OK;
+}
+
+void xci_stage_close(xci_stage *stage) {
+    if (stage->bundle == NULL)
+        return;
+    xorcast_context *context = stage->bundle->context;
+    xci_stage_reset(stage);
+    close_workers(stage);
+    xci_release(context, stage->memories);
+    xci_release(context, stage->ready);
+    xci_part_records_free(context, &stage->records);
+    pthread_mutex_destroy(&stage->lock);
+    memset(stage, 0, sizeof *stage);
+}
+
+void xci_stage_reset(xci_stage *stage) {
+    for (uint64_t i = 0; i < stage->memory_count; i++)
+        xci_release(stage->bundle->context, stage->memories[i]);
+    stage->memory_count = stage->ready_count = stage->ready_bytes = 0;
+    memset(&stage->counts, 0, sizeof stage->counts);
+    memset(&stage->change, 0, sizeof stage->change);
+    stage->finished = false;
+}
+
+/* ---- One chunk ---- */
+
+static xorcast_status bad_chunk(xorcast_bundle *bundle, const xci_chunk *chunk, const char *what) {
+    char words[300];
+    const xci_place place = {chunk->tensor, chunk->index, 0};
+    FAIL_AT(bundle->context, XORCAST_DATA_CORRUPT, place, "%s: %s; fetch the delta again",
+            xci_chunk_words(bundle, chunk->index, words, sizeof words), what);
+}
+
+/* Finds the ready form of a block: itself, or a transcoded one in the worker's memory. */
+static xorcast_status make_ready(xci_stage_worker *worker, xorcast_bundle *bundle, const xci_chunk *chunk,
+                                 const xci_block *block, const uint8_t **bytes, xci_ready *ready) {
+    const xci_place place = {chunk->tensor, chunk->index, 0};
+    ready->block_bytes = block->bytes;
+    ready->block_codec = block->codec;
+    if (xci_codec_is_ready(block->codec, *bytes, block->bytes, chunk->bytes))
+        return XORCAST_OK;
+    const xorcast_status status =
+        xci_transcode(bundle->context, place, bundle->context->shared->backend, block->codec, *bytes, block->bytes, chunk->bytes,
+                      worker->scratch, worker->ready, &ready->block_bytes, &ready->block_codec);
+    if (status == XORCAST_DATA_CORRUPT)
+        return bad_chunk(bundle, chunk, "its block does not decode to the chunk's size");
+    *bytes = worker->ready;
+    return status;
+}
+
+/* A mask must not touch the padding between the tensors of a packed chunk: nothing there could take it. */
+static bool padding_untouched(xci_stage_worker *worker, xorcast_bundle *bundle, const xci_chunk *chunk,
+                              const xci_block_job *block) {
+    memset(worker->gather, 0, chunk->bytes);
+    xci_block_job job = *block;
+    job.weights = worker->gather;
+    bundle->context->shared->backend->apply(&job, 1);
+    uint32_t at = 0;
+    for (uint32_t i = 0; i <= chunk->tensor_count; i++) {
+        const uint32_t end = i < chunk->tensor_count ? chunk->places[i].offset : chunk->bytes;
+        for (; at < end; at++)
+            if (worker->gather[at] != 0)
+                return false;
+        if (i < chunk->tensor_count)
+            at = chunk->places[i].offset + chunk->places[i].bytes;
+    }
+    return true;
+}
+
+/* Checks a ready block against the live weights and notes what it will do. */
+static xorcast_status check_block(xci_stage_worker *worker, xorcast_bundle *bundle, const xci_chunk *chunk,
+                                  const xci_block *block, const uint8_t *bytes, xci_ready *ready, xorcast_counts *counts) {
+    const uint8_t *old;
+    xci_block_job job = {.block = bytes, .block_bytes = ready->block_bytes, .block_codec = ready->block_codec,
+                         .bytes = chunk->bytes, .segments = chunk->segments, .segment_count = chunk->segment_count,
+                         .element_bytes = chunk->element_bytes};
+    if (block->element_bytes != chunk->element_bytes)
+        return bad_chunk(bundle, chunk, "its elements have another width");
+    TRY(xci_chunk_read(bundle, chunk, worker->gather, &old));
+    job.weights = (uint8_t *)(uintptr_t)old; /* only read by check */
+    bundle->context->shared->backend->check(&job, 1);
+    if (job.status < 0)
+        return bad_chunk(bundle, chunk, "its block is damaged");
+    if (chunk->packed && !padding_untouched(worker, bundle, chunk, &job))
+        return bad_chunk(bundle, chunk, "it changes bytes between tensors");
+    ready->change = job.change;
+    counts->bits_changed += job.bits_changed;
+    counts->bytes_changed += job.bytes_changed;
+    counts->elements_changed += job.elements_changed;
+    counts->chunks_changed++;
+    return XORCAST_OK;
+}
+
+/* ---- One group ---- */
+
+static xorcast_status append(xci_stage_worker *worker, xorcast_context *context, const uint8_t *bytes, uint64_t *used,
+                             xci_ready *ready) {
+    void *memory = worker->assembled;
+    const xorcast_status status = xci_reserve(context, &memory, &worker->assembled_capacity, *used + ready->block_bytes);
+    worker->assembled = memory;
+    TRY(status);
+    memcpy(worker->assembled + *used, bytes, ready->block_bytes);
+    *used += ready->block_bytes;
+    return XORCAST_OK;
+}
+
+/* Moves a group's ready blocks to memory of their own and lists them. */
+static xorcast_status keep_group(xci_stage *stage, xci_stage_worker *worker, uint64_t count, uint64_t used,
+                                 const xorcast_counts *counts, const xorcast_digest *change) {
+    xorcast_context *context = stage->bundle->context;
+    void *memory, *list, *memories;
+    if (count == 0)
+        return XORCAST_OK;
+    TRY(xci_allocate(context, used, &memory));
+    memcpy(memory, worker->assembled, used);
+    const uint8_t *at = memory;
+    for (uint64_t i = 0; i < count; i++) {
+        worker->list[i].block = at;
+        at += worker->list[i].block_bytes;
+    }
+    pthread_mutex_lock(&stage->lock);
+    list = stage->ready;
+    memories = stage->memories;
+    xorcast_status status = xci_reserve(context, &list, &stage->ready_capacity,
+                                        (stage->ready_count + count) * sizeof(xci_ready));
+    stage->ready = list;
+    if (status == XORCAST_OK)
+        status = xci_reserve(context, &memories, &stage->memories_capacity, (stage->memory_count + 1) * sizeof(void *));
+    stage->memories = memories;
+    if (status == XORCAST_OK) {
+        memcpy(stage->ready + stage->ready_count, worker->list, count * sizeof(xci_ready));
+        stage->ready_count += count;
+        stage->memories[stage->memory_count++] = memory;
+        stage->ready_bytes += used;
+        stage->counts.bits_changed += counts->bits_changed;
+        stage->counts.bytes_changed += counts->bytes_changed;
+        stage->counts.elements_changed += counts->elements_changed;
+        stage->counts.chunks_changed += counts->chunks_changed;
+        xci_digest_merge(&stage->change, change);
+    }
+    pthread_mutex_unlock(&stage->lock);
+    if (status < 0)
+        xci_release(context, memory);
+    return status;
+}
+
+static xorcast_status stage_group(void *user, uint64_t index, uint32_t worker_index) {
+    xci_stage *stage = user;
+    xorcast_bundle *bundle = stage->bundle;
+    xci_stage_worker *worker = &stage->workers[worker_index];
+    const xci_record *record = &stage->records.records[index];
+    const uint64_t first = bundle->group_first[record->group], end = bundle->group_first[record->group + 1];
+    const xci_place place = {xci_bundle_tensor_of(bundle, first), first, 0};
+    xorcast_counts counts = {0};
+    xorcast_digest change = {{0, 0}};
+    uint64_t count = 0, used = 0;
+    const uint8_t *bytes;
+    TRY(xci_group_read(&worker->reader, place, record, &bytes));
+    for (uint32_t i = 0; i < record->block_count; i++) {
+        const xci_block *block = &record->blocks[i];
+        const uint8_t *ready_bytes = bytes;
+        bytes += block->bytes;
+        if (first + block->chunk >= end)
+            FAIL_AT(bundle->context, XORCAST_DATA_CORRUPT, place, "group %llu has no chunk %u; fetch the delta again",
+                    (unsigned long long)record->group, block->chunk);
+        if (!xci_bundle_holds(bundle, first + block->chunk))
+            continue;
+        xci_chunk chunk;
+        xci_ready *ready = &worker->list[count];
+        xci_bundle_chunk(bundle, first + block->chunk, worker->segments, &chunk);
+        TRY(make_ready(worker, bundle, &chunk, block, &ready_bytes, ready));
+        if (ready->block_bytes == 0)
+            continue;
+        TRY(check_block(worker, bundle, &chunk, block, ready_bytes, ready, &counts));
+        TRY(append(worker, bundle->context, ready_bytes, &used, ready));
+        ready->chunk = chunk.index;
+        ready->bytes = chunk.bytes;
+        ready->weights = xci_chunk_direct(bundle, &chunk);
+        xci_digest_merge(&change, &ready->change);
+        count++;
+    }
+    return keep_group(stage, worker, count, used, &counts, &change);
+}
+
+/* ---- A delta ---- */
+
+static bool same_digest(const xorcast_digest *a, const xorcast_digest *b) {
+    return a->lane[0] == b->lane[0] && a->lane[1] == b->lane[1];
+}
+
+xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest, const xorcast_digest *base) {
+    const xorcast_bundle *bundle = stage->bundle;
+    const xorcast_delta_info *info = &manifest->info;
+    xorcast_context *context = bundle->context;
+    xci_stage_reset(stage);
+    if (memcmp(info->base_fingerprint, bundle->layout.fingerprint, sizeof info->base_fingerprint) != 0 ||
+        memcmp(info->target_fingerprint, bundle->layout.fingerprint, sizeof info->target_fingerprint) != 0)
+        FAIL(context, XORCAST_LAYOUT_MISMATCH, "the delta is of another layout than these weights: names, dtypes, shapes, chunk or "
+             "group size differ");
+    if (manifest->layout_group_count != bundle->layout.group_count)
+        FAIL(context, XORCAST_DATA_CORRUPT, "the delta says that the layout has %llu groups; it has %llu",
+             (unsigned long long)manifest->layout_group_count, (unsigned long long)bundle->layout.group_count);
+    if (bundle->complete && !same_digest(&info->base.digest, base))
+        FAIL(context, XORCAST_BASE_MISMATCH, "the delta starts from step %lld with digest %016llx..., these weights have %016llx...; "
+             "take the delta that starts here, or a keyframe", (long long)info->base.step,
+             (unsigned long long)info->base.digest.lane[0], (unsigned long long)base->lane[0]);
+    stage->info = *info;
+    stage->last_group = UINT64_MAX;
+    return XORCAST_OK;
+}
+
+/* Says which tensors a damaged record belongs to. */
+static xorcast_status name_group(xci_stage *stage, xorcast_status status, uint64_t group) {
+    xorcast_error error;
+    char words[300];
+    xorcast_context *context = stage->bundle->context;
+    if (status != XORCAST_DATA_CORRUPT || group >= stage->bundle->layout.group_count)
+        return status;
+    const uint64_t chunk = stage->bundle->group_first[group];
+    const xci_place place = {xci_bundle_tensor_of(stage->bundle, chunk), chunk, 0};
+    xorcast_last_error(context, &error);
+    FAIL_AT(context, status, place, "from %s on: %.180s", xci_chunk_words(stage->bundle, chunk, words, sizeof words), error.text);
+}
+
+xorcast_status xci_stage_part(xci_stage *stage, const xci_manifest *manifest, uint64_t index, const uint8_t *bytes,
+                              uint64_t count) {
+    xorcast_context *context = stage->bundle->context;
+    const xorcast_status status = xci_part_parse(context, manifest, index, bytes, count, stage->last_group, &stage->records);
+    if (status < 0)
+        return name_group(stage, status, stage->records.failed_group);
+    TRY(xci_part_check(context, manifest, index, bytes, count));
+    if (stage->records.count > 0)
+        stage->last_group = stage->records.records[stage->records.count - 1].group;
+    return xci_pool_run(context->shared->pool, stage->records.count, stage_group, stage);
+}
+
+static int by_chunk(const void *a, const void *b) {
+    const xci_ready *x = a, *y = b;
+    return x->chunk < y->chunk ? -1 : x->chunk > y->chunk;
+}
+
+xorcast_status xci_stage_finish(xci_stage *stage, const xci_manifest *manifest) {
+    const xorcast_bundle *bundle = stage->bundle;
+    const xorcast_delta_info *info = &manifest->info;
+    xorcast_context *context = bundle->context;
+    if (stage->ready_count > 1)
+        qsort(stage->ready, stage->ready_count, sizeof *stage->ready, by_chunk);
+    stage->counts.bytes_covered = bundle->layout.covered_bytes;
+    stage->counts.elements_covered = info->counts.elements_covered;
+    if (bundle->complete) {
+        if (stage->counts.bits_changed != info->counts.bits_changed || stage->counts.bytes_changed != info->counts.bytes_changed)
+            FAIL(context, XORCAST_DATA_CORRUPT, "the delta changes %llu bytes, its manifest says %llu; fetch it again",
+                 (unsigned long long)stage->counts.bytes_changed, (unsigned long long)info->counts.bytes_changed);
+        if (stage->change.lane[0] != info->target.digest.lane[0] - info->base.digest.lane[0] ||
+            stage->change.lane[1] != info->target.digest.lane[1] - info->base.digest.lane[1])
+            FAIL(context, XORCAST_BASE_MISMATCH, "the weights at changed positions are not those of step %lld; audit them, or take a "
+                 "keyframe", (long long)info->base.step);
+    }
+    stage->finished = true;
+    return XORCAST_OK;
+}
+
+static xorcast_status stage_reader(xci_stage *stage, xci_delta_reader *reader, const xorcast_digest *base) {
+    TRY(xci_stage_begin(stage, &reader->manifest, base));
+    while (reader->next_part < reader->manifest.info.part_count) {
+        const uint8_t *bytes;
+        uint64_t count;
+        const uint64_t index = reader->next_part;
+        TRY(xci_delta_reader_part(reader, &bytes, &count));
+        TRY(xci_stage_part(stage, &reader->manifest, index, bytes, count));
+    }
+    return xci_stage_finish(stage, &reader->manifest);
+}
+
+xorcast_status xci_stage_source(xci_stage *stage, const xorcast_source *source, const xorcast_digest *base) {
+    xci_delta_reader reader;
+    TRY(xci_delta_reader_open(stage->bundle->context, source, &reader));
+    const xorcast_status status = stage_reader(stage, &reader, base);
+    xci_delta_reader_close(&reader);
+    if (status < 0)
+        xci_stage_reset(stage);
+    return status;
+}

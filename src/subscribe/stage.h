@@ -1,0 +1,62 @@
+/* Stage: all that a sampler does while it keeps generating. Takes the parts of a delta one by one, checks every byte, undoes the
+ * second pass, makes each block device-ready, reads the old words at changed positions and works out what commit will do to the
+ * digest. Never changes weights.
+ *
+ * Owns the ready blocks until it is reset. Commit (commit.h) reads them. */
+#ifndef XCI_STAGE_H
+#define XCI_STAGE_H
+
+#include "bundle/bundle.h"
+#include "delta/group_reader.h"
+#include "frame/delta_reader.h"
+
+/* One chunk, ready to be applied. */
+typedef struct xci_ready {
+    uint64_t chunk;
+    const uint8_t *block;
+    uint8_t *weights; /* where the chunk lies in one piece, or NULL */
+    uint32_t block_bytes, block_codec, bytes;
+    xorcast_digest change;
+} xci_ready;
+
+typedef struct xci_stage_worker {
+    xci_group_reader reader;
+    uint8_t *assembled;     /* the ready blocks of a group, one behind the other */
+    uint64_t assembled_capacity;
+    uint8_t *gather, *scratch, *ready;
+    xci_segment *segments;
+    xci_ready *list;        /* those blocks; offsets in place of pointers */
+} xci_stage_worker;
+
+typedef struct xci_stage {
+    xorcast_bundle *bundle;
+    xci_stage_worker *workers;
+    xorcast_delta_info info; /* of the delta that is staged */
+    uint64_t last_group;
+    xci_part_records records;
+    pthread_mutex_t lock;    /* guards what follows */
+    void **memories;         /* blocks of each group */
+    uint64_t memory_count, memories_capacity;
+    xci_ready *ready;        /* by chunk once finished */
+    uint64_t ready_count, ready_capacity, ready_bytes;
+    xorcast_counts counts;
+    xorcast_digest change;
+    bool finished;
+} xci_stage;
+
+xorcast_status xci_stage_open(xci_stage *stage, xorcast_bundle *bundle);
+void xci_stage_close(xci_stage *stage);
+/* Drops what is staged. */
+void xci_stage_reset(xci_stage *stage);
+
+/* Begins a delta that leads from `base`, the digest of the weights; only bundles that count every byte can compare it. */
+xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest, const xorcast_digest *base);
+/* Part `index`, in order. The bytes are the caller's again afterwards. */
+xorcast_status xci_stage_part(xci_stage *stage, const xci_manifest *manifest, uint64_t index, const uint8_t *bytes,
+                              uint64_t count);
+/* All parts are in: new terms minus old terms must be target minus base. BASE_MISMATCH otherwise. */
+xorcast_status xci_stage_finish(xci_stage *stage, const xci_manifest *manifest);
+/* The three calls over a source. */
+xorcast_status xci_stage_source(xci_stage *stage, const xorcast_source *source, const xorcast_digest *base);
+
+#endif

@@ -1,0 +1,380 @@
+/* The subscriber: which version live weights are, and the way to the next one. The steps themselves are elsewhere: catchup.c and
+ * stage.c make ready, commit.c is the pause, keyframe.c starts over. Owns the digest of every chunk, so that an audit can check a
+ * slice by itself and a version is known without reading the weights again. */
+#include <string.h>
+#include <time.h>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/digest.h"
+#include "base/pool.h"
+#include "delta/group_apply.h"
+#include "delta/scan.h"
+#include "subscribe/catchup.h"
+#include "subscribe/commit.h"
+#include "subscribe/keyframe.h"
+
+#define DEFAULT_TIMEOUT_MS 30000u
+#define RECONNECT_PAUSE_MS 50u
+
+typedef enum subscriber_state {
+    NOTHING_STAGED,
+    STAGED,    /* ready for commit */
+    MIXED,     /* a commit or an undo stopped in the middle */
+    COMMITTED, /* applied, not stamped yet */
+    STAMPED    /* applied and stamped; undo is still possible */
+} subscriber_state;
+
+struct xorcast_subscriber {
+    xorcast_context *context;
+    xorcast_bundle *bundle;
+    xorcast_subscriber_options options;
+    xci_session session;
+    bool connected; /* the session is open */
+    xci_journal *journal;
+    xci_stage stage;
+    xci_commit commit;
+    subscriber_state state;
+    xorcast_version version, previous;
+    xorcast_digest *chunk_digests;
+    xorcast_digest digest; /* their sum */
+    uint64_t audit_next;   /* chunk */
+    uint64_t staged_wire_bytes, staged_deltas, staged_ship_ns, staged_stage_ns;
+    xorcast_subscriber_stats stats;
+};
+
+static uint64_t timeout_of(const xorcast_subscriber *subscriber) {
+    return subscriber->options.timeout_ms ? subscriber->options.timeout_ms : DEFAULT_TIMEOUT_MS;
+}
+
+static void no_version(xorcast_subscriber *subscriber) {
+    subscriber->version.step = XORCAST_NO_STEP;
+    memset(&subscriber->version.digest, 0, sizeof subscriber->version.digest);
+}
+
+/* ---- Opening ---- */
+
+static xorcast_status check_layout(xorcast_subscriber *subscriber) {
+    const xorcast_layout *own = &subscriber->bundle->layout;
+    const xci_about *theirs = &subscriber->session.about;
+    if (memcmp(own->fingerprint, theirs->fingerprint, sizeof own->fingerprint) == 0)
+        return XORCAST_OK;
+    FAIL(subscriber->context, XORCAST_LAYOUT_MISMATCH, "the publisher has %llu tensors with %llu bytes in chunks of %llu, these weights "
+         "%llu with %llu in chunks of %llu; names, dtypes, shapes and chunk size must be the same on both sides",
+         (unsigned long long)theirs->tensor_count, (unsigned long long)theirs->total_bytes,
+         (unsigned long long)theirs->chunk_bytes, (unsigned long long)own->tensor_count,
+         (unsigned long long)own->total_bytes, (unsigned long long)own->chunk_bytes);
+}
+
+static xorcast_status identify(xorcast_subscriber *subscriber, const xorcast_digest *digest, uint64_t deadline_ns) {
+    uint64_t step;
+    const xorcast_status status = xci_session_whois(&subscriber->session, digest, deadline_ns, &step);
+    if (status == XORCAST_NOT_FOUND)
+        return status;
+    TRY(status);
+    subscriber->version.step = step;
+    subscriber->version.digest = *digest;
+    xci_session_acknowledge(&subscriber->session, step, deadline_ns);
+    return XORCAST_OK;
+}
+
+static xorcast_status open_all(xorcast_subscriber *subscriber, const char *url) {
+    xorcast_context *context = subscriber->context;
+    xorcast_bundle *bundle = subscriber->bundle;
+    void *memory;
+    bool finished = false;
+    no_version(subscriber);
+    if (subscriber->options.journal_path != NULL)
+        TRY(xci_journal_open(bundle, subscriber->options.journal_path, &subscriber->journal, &finished));
+    if (finished)
+        xci_log(context, XORCAST_LOG_WARNING, "finished a commit that %s says was interrupted", subscriber->options.journal_path);
+    TRY(xci_session_open(&subscriber->session, context, url, subscriber->options.insecure != 0,
+                         xci_deadline(timeout_of(subscriber))));
+    subscriber->connected = true;
+    TRY(check_layout(subscriber));
+    memcpy(subscriber->version.run, subscriber->session.about.run, XORCAST_RUN_BYTES);
+    TRY(xci_stage_open(&subscriber->stage, bundle));
+    TRY(xci_commit_open(&subscriber->commit, bundle, subscriber->journal));
+    TRY(xci_allocate_array(context, bundle->layout.chunk_count, sizeof(xorcast_digest), &memory));
+    subscriber->chunk_digests = memory;
+    TRY(xci_bundle_scan(bundle, subscriber->chunk_digests, &subscriber->digest));
+    if (!bundle->complete)
+        return XORCAST_OK;
+    const xorcast_status status = identify(subscriber, &subscriber->digest, xci_deadline(timeout_of(subscriber)));
+    return status == XORCAST_NOT_FOUND ? XORCAST_OK : status;
+}
+
+static xorcast_status check_bundle(xorcast_bundle *bundle) {
+    TRY(xci_bundle_need_sealed(bundle));
+    for (uint64_t t = 0; t < bundle->tensor_count; t++)
+        for (uint32_t i = 0; i < bundle->tensors[t].region_count; i++)
+            if (bundle->tensors[t].regions[i].kind != XCI_KIND_HOST)
+                FAIL(bundle->context, XORCAST_UNSUPPORTED, "tensor %s lies in a file that is only read; load the checkpoint into memory",
+                     bundle->tensors[t].name);
+    return XORCAST_OK;
+}
+
+xorcast_status xorcast_subscriber_open(xorcast_bundle *bundle, const char *url, const xorcast_subscriber_options *options,
+                                       xorcast_subscriber **subscriber_out) {
+    static const xorcast_subscriber_options defaults = XORCAST_SUBSCRIBER_OPTIONS_INIT;
+    if (options == NULL)
+        options = &defaults;
+    if (options->struct_size != sizeof *options)
+        FAIL(bundle->context, XORCAST_BAD_ARGUMENT, "subscriber options are not initialised; use XORCAST_SUBSCRIBER_OPTIONS_INIT");
+    TRY(check_bundle(bundle));
+    void *memory;
+    TRY(xci_allocate_zeroed(bundle->context, sizeof(xorcast_subscriber), &memory));
+    xorcast_subscriber *subscriber = memory;
+    subscriber->context = bundle->context;
+    subscriber->bundle = bundle;
+    subscriber->options = *options;
+    const xorcast_status status = open_all(subscriber, url);
+    subscriber->options.journal_path = NULL; /* the caller's string; the journal has a copy */
+    if (status < 0) {
+        xorcast_subscriber_close(subscriber);
+        return status;
+    }
+    *subscriber_out = subscriber;
+    return XORCAST_OK;
+}
+
+void xorcast_subscriber_close(xorcast_subscriber *subscriber) {
+    if (subscriber == NULL)
+        return;
+    if (subscriber->connected)
+        xci_session_close(&subscriber->session);
+    xci_commit_close(&subscriber->commit);
+    xci_stage_close(&subscriber->stage);
+    xci_journal_close(subscriber->journal);
+    xci_release(subscriber->context, subscriber->chunk_digests);
+    xci_release(subscriber->context, subscriber);
+}
+
+xorcast_status xorcast_subscriber_adopt(xorcast_subscriber *subscriber, const xorcast_digest *digest) {
+    const xorcast_status status = identify(subscriber, digest, xci_deadline(timeout_of(subscriber)));
+    if (status == XORCAST_NOT_FOUND)
+        FAIL(subscriber->context, XORCAST_VERSION_GONE, "the publisher's log has no version with this digest; take a keyframe");
+    return status;
+}
+
+/* ---- The way to the next version ---- */
+
+static void pause_ms(uint64_t milliseconds) {
+    const struct timespec pause = {(time_t)(milliseconds / 1000), (long)(milliseconds % 1000) * 1000000};
+    nanosleep(&pause, NULL);
+}
+
+xorcast_status xorcast_subscriber_poll(xorcast_subscriber *subscriber, uint64_t timeout_ms, uint64_t *step_out) {
+    const uint64_t deadline = xci_deadline(timeout_ms);
+    for (;;) {
+        /* A connection needs time of its own, or a poll that may not wait could never connect. */
+        xorcast_status status = xci_session_connect(&subscriber->session, xci_max(deadline, xci_deadline(1000)));
+        if (status == XORCAST_OK)
+            status = xci_session_newest(&subscriber->session, subscriber->version.step, deadline, step_out);
+        const bool again = status == XORCAST_LINK_DOWN || status == XORCAST_LINK_REFUSED;
+        if (!again || xci_deadline_left_ms(deadline) <= (int)RECONNECT_PAUSE_MS)
+            return status;
+        pause_ms(RECONNECT_PAUSE_MS);
+    }
+}
+
+static xorcast_status need_whole(xorcast_subscriber *subscriber) {
+    if (subscriber->state == MIXED)
+        FAIL(subscriber->context, XORCAST_WEIGHTS_MIXED, "a commit stopped in the middle; commit again to finish it, or undo");
+    if (subscriber->state == COMMITTED)
+        FAIL(subscriber->context, XORCAST_BAD_STATE, "a commit is not stamped yet; call xorcast_subscriber_wait first");
+    return XORCAST_OK;
+}
+
+static xorcast_status check_target(xorcast_subscriber *subscriber, uint64_t step) {
+    TRY(need_whole(subscriber));
+    if (subscriber->version.step == XORCAST_NO_STEP)
+        FAIL(subscriber->context, XORCAST_VERSION_GONE, "these weights are no version that the publisher knows; call "
+             "xorcast_subscriber_keyframe");
+    if (step <= subscriber->version.step || step == XORCAST_NO_STEP)
+        FAIL(subscriber->context, XORCAST_VERSION_ORDER, "version %llu is not newer than %llu, which the weights are",
+             (unsigned long long)step, (unsigned long long)subscriber->version.step);
+    return XORCAST_OK;
+}
+
+xorcast_status xorcast_subscriber_stage(xorcast_subscriber *subscriber, uint64_t step, uint64_t timeout_ms) {
+    TRY(check_target(subscriber, step));
+    const uint64_t begun = xci_now_ns();
+    const uint64_t bound = subscriber->options.log_bound_bytes ? subscriber->options.log_bound_bytes
+                                                               : subscriber->bundle->layout.total_bytes;
+    subscriber->state = NOTHING_STAGED;
+    subscriber->session.received_bytes = subscriber->session.waited_ns = 0;
+    TRY(xci_catchup(&subscriber->stage, &subscriber->session, &subscriber->version, step, bound, xci_deadline(timeout_ms),
+                    &subscriber->staged_deltas));
+    const xorcast_status status = xci_commit_prepare(&subscriber->commit, &subscriber->stage);
+    if (status < 0) {
+        xci_stage_reset(&subscriber->stage);
+        return status;
+    }
+    subscriber->staged_wire_bytes = subscriber->session.received_bytes;
+    subscriber->staged_ship_ns = subscriber->session.waited_ns;
+    subscriber->staged_stage_ns = xci_now_ns() - begun - subscriber->session.waited_ns;
+    subscriber->state = STAGED;
+    return XORCAST_OK;
+}
+
+xorcast_status xorcast_subscriber_commit(xorcast_subscriber *subscriber, void *stream) {
+    if (stream != NULL)
+        FAIL(subscriber->context, XORCAST_BAD_ARGUMENT, "the %s backend has no streams; pass NULL",
+             subscriber->context->shared->backend->name);
+    if (subscriber->state != STAGED && subscriber->state != MIXED)
+        FAIL(subscriber->context, XORCAST_BAD_STATE, "nothing is staged; call xorcast_subscriber_stage first");
+    const uint64_t begun = xci_now_ns();
+    const xorcast_status status = xci_commit_apply(&subscriber->commit);
+    subscriber->stats.commit_ns = xci_now_ns() - begun;
+    subscriber->state = status < 0 ? MIXED : COMMITTED;
+    return status;
+}
+
+/* Adds what the staged chunks change to their digests, or takes it back. */
+static void move_digests(xorcast_subscriber *subscriber, bool forward) {
+    for (uint64_t i = 0; i < subscriber->stage.ready_count; i++) {
+        const xci_ready *ready = &subscriber->stage.ready[i];
+        xorcast_digest change = ready->change;
+        if (!forward) {
+            change.lane[0] = 0 - change.lane[0];
+            change.lane[1] = 0 - change.lane[1];
+        }
+        xci_digest_merge(&subscriber->chunk_digests[ready->chunk], &change);
+        xci_digest_merge(&subscriber->digest, &change);
+    }
+}
+
+xorcast_status xorcast_subscriber_wait(xorcast_subscriber *subscriber, uint64_t timeout_ms) {
+    if (subscriber->state == MIXED)
+        FAIL(subscriber->context, XORCAST_WEIGHTS_MIXED, "the commit stopped in the middle; commit again to finish it, or undo");
+    if (subscriber->state != COMMITTED)
+        FAIL(subscriber->context, XORCAST_BAD_STATE, "there is no commit to wait for");
+    xorcast_subscriber_stats *stats = &subscriber->stats;
+    move_digests(subscriber, true);
+    subscriber->previous = subscriber->version;
+    subscriber->version = subscriber->stage.info.target;
+    subscriber->state = STAMPED;
+    stats->counts = subscriber->stage.counts;
+    stats->deltas_folded = subscriber->staged_deltas;
+    stats->wire_bytes = subscriber->staged_wire_bytes;
+    stats->ship_ns = subscriber->staged_ship_ns;
+    stats->stage_ns = subscriber->staged_stage_ns;
+    stats->commits++;
+    xci_session_acknowledge(&subscriber->session, subscriber->version.step, xci_deadline(timeout_ms));
+    if (subscriber->options.after_commit != NULL)
+        subscriber->options.after_commit(subscriber->options.user, &subscriber->version);
+    return XORCAST_OK;
+}
+
+xorcast_status xorcast_subscriber_undo(xorcast_subscriber *subscriber) {
+    if (subscriber->state != MIXED && subscriber->state != COMMITTED && subscriber->state != STAMPED)
+        FAIL(subscriber->context, XORCAST_BAD_STATE, "there is no commit to undo");
+    const bool stamped = subscriber->state == STAMPED;
+    const xorcast_status status = xci_commit_undo(&subscriber->commit);
+    if (stamped) {
+        move_digests(subscriber, false);
+        subscriber->version = subscriber->previous;
+    }
+    subscriber->state = status < 0 ? MIXED : STAGED;
+    return status;
+}
+
+xorcast_status xorcast_subscriber_keyframe(xorcast_subscriber *subscriber, uint64_t timeout_ms) {
+    xorcast_version version;
+    uint64_t fetched;
+    const uint64_t deadline = xci_deadline(timeout_ms);
+    if (subscriber->state == COMMITTED)
+        FAIL(subscriber->context, XORCAST_BAD_STATE, "a commit is not stamped yet; call xorcast_subscriber_wait first");
+    /* What is in memory is compared, not what it should be. */
+    no_version(subscriber);
+    xci_stage_reset(&subscriber->stage);
+    subscriber->state = NOTHING_STAGED;
+    if (subscriber->journal != NULL)
+        xci_journal_end(subscriber->journal); /* what it would finish is overwritten */
+    TRY(xci_bundle_scan(subscriber->bundle, subscriber->chunk_digests, &subscriber->digest));
+    TRY(xci_session_connect(&subscriber->session, deadline));
+    const xorcast_status status = xci_keyframe(subscriber->bundle, &subscriber->session, subscriber->chunk_digests, deadline,
+                                               &version, &fetched);
+    memset(&subscriber->digest, 0, sizeof subscriber->digest);
+    for (uint64_t c = 0; c < subscriber->bundle->layout.chunk_count; c++)
+        xci_digest_merge(&subscriber->digest, &subscriber->chunk_digests[c]);
+    TRY(status);
+    subscriber->version = version;
+    subscriber->audit_next = 0;
+    subscriber->stats.keyframes++;
+    subscriber->stats.keyframe_bytes += fetched;
+    xci_session_acknowledge(&subscriber->session, version.step, deadline);
+    if (subscriber->options.after_commit != NULL)
+        subscriber->options.after_commit(subscriber->options.user, &version);
+    return XORCAST_OK;
+}
+
+/* ---- Proof ---- */
+
+typedef struct audit {
+    xorcast_subscriber *subscriber;
+    xci_apply_worker *workers;
+    uint64_t first;
+} audit;
+
+static xorcast_status audit_chunk(void *user, uint64_t index, uint32_t worker) {
+    const audit *a = user;
+    xorcast_subscriber *subscriber = a->subscriber;
+    const uint64_t chunk = a->first + index;
+    xci_apply_worker *scratch = &a->workers[worker];
+    xorcast_digest digest;
+    char words[300];
+    TRY(xci_chunk_digest(subscriber->bundle, chunk, scratch->weights, scratch->segments, &digest));
+    const xorcast_digest *expected = &subscriber->chunk_digests[chunk];
+    if (digest.lane[0] == expected->lane[0] && digest.lane[1] == expected->lane[1])
+        return XORCAST_OK;
+    const xci_place place = {xci_bundle_tensor_of(subscriber->bundle, chunk), chunk, 0};
+    FAIL_AT(subscriber->context, XORCAST_WEIGHTS_WRONG, place, "%s is not what version %lld should be; call "
+            "xorcast_subscriber_keyframe to repair it", xci_chunk_words(subscriber->bundle, chunk, words, sizeof words),
+            (long long)subscriber->version.step);
+}
+
+static xorcast_status audit_slices(audit *a, uint64_t deadline_ns) {
+    xorcast_subscriber *subscriber = a->subscriber;
+    const uint64_t chunk_count = subscriber->bundle->layout.chunk_count;
+    const uint64_t slice = 16 * (uint64_t)xci_context_threads(subscriber->context);
+    while (subscriber->audit_next < chunk_count) {
+        a->first = subscriber->audit_next;
+        const uint64_t count = xci_min(slice, chunk_count - a->first);
+        TRY(xci_pool_run(subscriber->context->shared->pool, count, audit_chunk, a));
+        subscriber->audit_next += count;
+        if (subscriber->audit_next < chunk_count && xci_now_ns() >= deadline_ns)
+            return XORCAST_IN_PROGRESS;
+    }
+    subscriber->audit_next = 0;
+    return XORCAST_OK;
+}
+
+xorcast_status xorcast_subscriber_audit(xorcast_subscriber *subscriber, uint64_t budget_ms) {
+    audit a = {subscriber, NULL, 0};
+    TRY(need_whole(subscriber));
+    if (subscriber->version.step == XORCAST_NO_STEP)
+        FAIL(subscriber->context, XORCAST_BAD_STATE, "these weights are no version; call xorcast_subscriber_keyframe");
+    TRY(xci_apply_workers_open(subscriber->bundle, &a.workers));
+    const xorcast_status status = audit_slices(&a, budget_ms == 0 ? XCI_FOREVER : xci_deadline(budget_ms));
+    xci_apply_workers_close(subscriber->context, a.workers);
+    if (status == XORCAST_WEIGHTS_WRONG) {
+        no_version(subscriber);
+        subscriber->audit_next = 0;
+    }
+    return status;
+}
+
+void xorcast_subscriber_current(xorcast_subscriber *subscriber, xorcast_version *version_out) {
+    *version_out = subscriber->version;
+    if (subscriber->state == MIXED)
+        version_out->step = XORCAST_NO_STEP;
+}
+
+void xorcast_subscriber_get_stats(xorcast_subscriber *subscriber, xorcast_subscriber_stats *stats_out) {
+    *stats_out = subscriber->stats;
+    xorcast_subscriber_current(subscriber, &stats_out->version);
+    stats_out->digest = subscriber->digest;
+    xorcast_context_memory(subscriber->context, &stats_out->memory);
+}
