@@ -12,8 +12,8 @@ xorcast_status cli_apply(cli_session *session) {
         return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
                         "%.400s is the delta that is read; choose another output", o->output);
     CLI_TRY(cli_source_open(session, delta, &source));
-    const xorcast_status status = xorcast_checkpoint_apply(session->context, checkpoint,
-                                                           &source.source, o->output, &info);
+    const xorcast_status status =
+        xorcast_checkpoint_apply(session->context, checkpoint, &source.source, o->output, &info);
     cli_source_close(&source);
     if (status == XORCAST_OK)
         cli_info_result(session, stdout, "apply", "applied", &info);

@@ -37,7 +37,7 @@ xorcast_status cli_diff(cli_session *session) {
         status = cli_output_finish(&output);
     cli_output_abandon(&output);
     if (status == XORCAST_OK)
-        cli_info_result(session, strcmp(o->output, "-") == 0 ? stderr : stdout, "diff",
-                        "compared", &info);
+        cli_info_result(session, strcmp(o->output, "-") == 0 ? stderr : stdout, "diff", "compared",
+                        &info);
     return status;
 }

@@ -1,4 +1,7 @@
+/* See cli_files.h. */
 #include "cli_files.h"
+
+#include "cli_stop.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,8 +39,8 @@ xorcast_status cli_source_open(cli_session *session, const char *path, cli_sourc
         return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
                         "%.400s is no file; a delta is one regular file", path);
     }
-    source->source = (xorcast_source){
-        .size = (uint64_t)facts.st_size, .read = read_piece, .user = source};
+    source->source =
+        (xorcast_source){.size = (uint64_t)facts.st_size, .read = read_piece, .user = source};
     return XORCAST_OK;
 }
 
@@ -103,7 +106,8 @@ static xorcast_status open_unfinished(cli_output *output) {
                         "cannot create %.400s: %s", output->path, strerror(errno));
     }
     unfinished_file = output->unfinished;
-    catch_signals();
+    if (!cli_stop_is_caught())
+        catch_signals();
     if (fchmod(output->fd, 0666 & ~mask) != 0)
         return cli_fail(session, XORCAST_IO_FAILED, errno, "cannot set the mode of %.400s: %s",
                         output->path, strerror(errno));
@@ -113,8 +117,8 @@ static xorcast_status open_unfinished(cli_output *output) {
 xorcast_status cli_output_open(cli_session *session, const char *path, char *const *inputs,
                                int input_count, cli_output *output) {
     struct stat facts;
-    *output = (cli_output){.session = session, .path = path, .fd = -1,
-                           .sink = {write_piece, output}};
+    *output =
+        (cli_output){.session = session, .path = path, .fd = -1, .sink = {write_piece, output}};
     if (path == NULL)
         return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
                         "-o is missing: say where the delta is to be written");

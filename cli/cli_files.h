@@ -1,6 +1,6 @@
-/* Delta files: read in pieces with pread, written under another name and renamed when whole. Owns the
- * descriptors and the unfinished file, which goes away on failure and on SIGINT, SIGTERM or SIGHUP.
- * Does not know what is in a delta; checkpoints are the library's to read and write. */
+/* Delta files: read in pieces with pread, written under another name and renamed when whole. Owns
+ * the descriptors and the unfinished file, which goes away on failure and on signals that end the
+ * tool. Does not know what is in a delta; checkpoints are the library's to read and write. */
 #ifndef CLI_FILES_H
 #define CLI_FILES_H
 
@@ -17,8 +17,8 @@ void cli_source_close(cli_source *source);
 
 typedef struct cli_output {
     cli_session *session;
-    const char *path;  /* "-": standard output */
-    char *unfinished;  /* the name until it is whole; NULL for standard output */
+    const char *path; /* "-": standard output */
+    char *unfinished; /* the name until it is whole; NULL for standard output */
     int fd;
     xorcast_sink sink; /* what the library writes through; valid where this struct stands */
 } cli_output;

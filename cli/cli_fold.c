@@ -37,8 +37,6 @@ static xorcast_status write_folded(fold *f, xorcast_delta_info *info_out) {
     cli_progress_begin(&progress, f->session, "folding");
     options.encoding = o->encoding;
     options.run = o->run;
-    options.base_step = o->base_step;
-    options.target_step = o->target_step;
     options.progress = cli_progress_update;
     options.user = &progress;
     const xorcast_status status =

@@ -1,3 +1,4 @@
+/* See cli_info.h. */
 #include "cli_info.h"
 
 #include "cli_words.h"

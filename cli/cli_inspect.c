@@ -6,7 +6,9 @@
 
 #include <string.h>
 
-static void line(const char *name) { printf("%-12s", name); }
+static void line(const char *name) {
+    printf("%-12s", name);
+}
 
 static void print_version(const char *name, const xorcast_version *version) {
     line(name);
@@ -70,8 +72,7 @@ xorcast_status cli_inspect(cli_session *session) {
     xorcast_delta_info info;
     cli_source source;
     CLI_TRY(cli_source_open(session, path, &source));
-    const xorcast_status status =
-        xorcast_delta_inspect(session->context, &source.source, &info);
+    const xorcast_status status = xorcast_delta_inspect(session->context, &source.source, &info);
     cli_source_close(&source);
     CLI_TRY(status);
     if (session->options.json) {

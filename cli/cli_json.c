@@ -1,10 +1,11 @@
+/* See cli_json.h. */
 #include "cli_json.h"
 
 #include <inttypes.h>
 #include <math.h>
 
-/* Bytes of the UTF-8 sequence at `text`, 0 if it is none: cut short, overlong, a surrogate or beyond
- * U+10FFFF. */
+/* Bytes of the UTF-8 sequence at `text`, 0 if it is none: cut short, overlong, a surrogate or
+ * beyond U+10FFFF. */
 static unsigned sequence_bytes(const unsigned char *text) {
     const unsigned first = text[0];
     if (first < 0x80)

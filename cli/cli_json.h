@@ -1,5 +1,5 @@
-/* Writes JSON, one object a line. Text that is not UTF-8 becomes U+FFFD, so that every line parses. Owns
- * no memory; knows nothing of what it writes. */
+/* Writes JSON, one object a line. Text that is not UTF-8 becomes U+FFFD, so that every line
+ * parses. Owns no memory; knows nothing of what it writes. */
 #ifndef CLI_JSON_H
 #define CLI_JSON_H
 

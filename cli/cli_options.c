@@ -1,3 +1,4 @@
+/* See cli_options.h. */
 #include "cli_options.h"
 
 #include <errno.h>
@@ -48,9 +49,9 @@ static const option_row rows[] = {
     {"level", 0, LEVEL, ENCODERS | CLI_BENCH, AT(encoding.zstd_level), 1, 19, "N",
      "of zstd, 1 to 19 (1)"},
     {"run", 0, TEXT, ENCODERS, AT(run), 0, 0, "NAME", "the run that the versions belong to"},
-    {"base", 0, COUNT, CLI_DIFF | CLI_FOLD, AT(base_step), 0, UINT64_MAX - 1, "N",
+    {"base", 0, COUNT, CLI_DIFF, AT(base_step), 0, UINT64_MAX - 1, "N",
      "the step of the old weights"},
-    {"target", 0, COUNT, CLI_DIFF | CLI_FOLD, AT(target_step), 0, UINT64_MAX - 1, "N",
+    {"target", 0, COUNT, CLI_DIFF, AT(target_step), 0, UINT64_MAX - 1, "N",
      "the step of the new weights"},
     {"bound", 0, FLAG, CLI_DIFF, AT(bound), 0, 0, NULL, "also compute the entropy bound"},
     {"listen", 0, TEXT, CLI_PUBLISH, AT(listen), 0, 0, "URL",
@@ -133,7 +134,8 @@ static bool read_real(const char *text, double least, double most, double *real_
     return true;
 }
 
-static bool read_word(const char *text, const char *const *words, uint32_t count, uint32_t *at_out) {
+static bool read_word(const char *text, const char *const *words, uint32_t count,
+                      uint32_t *at_out) {
     for (uint32_t i = 0; i < count; i++)
         if (strcmp(text, words[i]) == 0) {
             *at_out = i;
@@ -243,17 +245,21 @@ bool cli_options_parse(const char *command, uint32_t command_bit, int count, cha
     for (int found; (found = getopt_long(count, arguments, letters, names, NULL)) != -1;) {
         const option_row *row = row_of(found, command_bit);
         if (found == '?' && optopt > 0 && optopt < FIRST_VALUE)
-            snprintf(problem, problem_bytes, "there is no option -%c; 'xorcast %s --help' lists them",
-                     optopt, command);
+            snprintf(problem, problem_bytes,
+                     "there is no option -%c; 'xorcast %s --help' lists them", optopt, command);
         else if (found == '?')
-            snprintf(problem, problem_bytes, "there is no option %s, or not that way; 'xorcast %s "
-                     "--help' lists them", arguments[optind - 1], command);
+            snprintf(problem, problem_bytes,
+                     "there is no option %s, or not that way; 'xorcast %s "
+                     "--help' lists them",
+                     arguments[optind - 1], command);
         else if (found == ':')
             snprintf(problem, problem_bytes, "a value must follow %s; see 'xorcast %s --help'",
                      arguments[optind - 1], command);
         else if (row == NULL || !read_value(row, optarg, (char *)options_out + row->place))
-            snprintf(problem, problem_bytes, "--%s cannot be '%s'; 'xorcast %s --help' says what it "
-                     "can be", row == NULL ? "" : row->name, optarg, command);
+            snprintf(problem, problem_bytes,
+                     "--%s cannot be '%s'; 'xorcast %s --help' says what it "
+                     "can be",
+                     row == NULL ? "" : row->name, optarg, command);
         else
             continue;
         return false;
@@ -273,8 +279,11 @@ void cli_options_print(FILE *file, uint32_t command_bit) {
         snprintf(left, sizeof left, "%s--%s %s", letter, rows[i].name,
                  rows[i].value == NULL ? "" : rows[i].value);
         fprintf(file, "  %-24s", left);
-        for (const char *c = rows[i].help; *c != '\0'; c++)
-            fprintf(file, *c == '\n' ? "\n%26s" : "%c", *c == '\n' ? ' ' : *c);
+        for (const char *c = rows[i].help; *c != '\0'; c++) {
+            fputc(*c, file);
+            if (*c == '\n')
+                fprintf(file, "%26s", "");
+        }
         fputc('\n', file);
     }
 }

@@ -1,5 +1,5 @@
-/* What a person can ask of a command: one table of options (cli_options.c) that makes the parser and
- * the help texts. Owns nothing; strings point into the argument list. */
+/* What a person can ask of a command: one table of options (cli_options.c) that makes the parser
+ * and the help texts. Owns nothing; strings point into the argument list. */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
@@ -41,8 +41,8 @@ typedef struct cli_options {
     double density;
 } cli_options;
 
-/* Reads the arguments after the command's name into `options_out`. False: `problem` says what is wrong
- * with them and what to do. */
+/* Reads the arguments after the command's name into `options_out`. False: `problem` says what is
+ * wrong with them and what to do. */
 bool cli_options_parse(const char *command, uint32_t command_bit, int count, char **arguments,
                        cli_options *options_out, char *problem, size_t problem_bytes);
 

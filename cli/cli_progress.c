@@ -1,3 +1,4 @@
+/* See cli_progress.h. */
 #include "cli_progress.h"
 
 #include <string.h>
@@ -12,8 +13,8 @@
 
 void cli_progress_begin(cli_progress *progress, const cli_session *session, const char *label) {
     memset(progress, 0, sizeof *progress);
-    progress->shown = !session->options.json && !session->options.quiet &&
-                      isatty(STDERR_FILENO) == 1;
+    progress->shown =
+        !session->options.json && !session->options.quiet && isatty(STDERR_FILENO) == 1;
     progress->label = label;
     progress->start_ns = cli_now_ns();
     atomic_init(&progress->next_ns, progress->start_ns + FIRST_MS * UINT64_C(1000000));

@@ -1,3 +1,4 @@
+/* See cli_session.h. */
 #include "cli_session.h"
 
 #include <stdarg.h>
@@ -22,9 +23,8 @@ xorcast_error cli_failure(cli_session *session, xorcast_status status) {
     if (error.status != status && session->context != NULL)
         xorcast_last_error(session->context, &error);
     if (error.status != status) {
-        error = (xorcast_error){.status = status,
-                                .tensor = XORCAST_NO_INDEX,
-                                .chunk = XORCAST_NO_INDEX};
+        error = (xorcast_error){
+            .status = status, .tensor = XORCAST_NO_INDEX, .chunk = XORCAST_NO_INDEX};
         snprintf(error.text, sizeof error.text, "%s", xorcast_status_text(status));
     }
     return error;

@@ -1,7 +1,9 @@
-/* One run of the tool: the command, what was asked of it, the library's context, and what went wrong.
+/* One run of the tool: the command, what was asked of it, the library's context, and what went
+ * wrong.
  *
- * Commands return a status. Whoever knows a failure of the tool's own records it with cli_fail; the
- * library records its own. cli_main.c reports whichever it was, once, and makes the exit code. */
+ * Commands return a status. Whoever knows a failure of the tool's own records it with cli_fail;
+ * the library records its own. cli_main.c reports whichever it was, once, and makes the exit
+ * code. */
 #ifndef CLI_SESSION_H
 #define CLI_SESSION_H
 
@@ -15,11 +17,11 @@ typedef struct cli_session {
     xorcast_error failure; /* of the tool itself; status OK: none */
 } cli_session;
 
-#define CLI_TRY(call)                             \
-    do {                                          \
-        const xorcast_status cli_try_ = (call);   \
-        if (cli_try_ < 0)                         \
-            return cli_try_;                      \
+#define CLI_TRY(call)                                                                              \
+    do {                                                                                           \
+        const xorcast_status cli_try_ = (call);                                                    \
+        if (cli_try_ < 0)                                                                          \
+            return cli_try_;                                                                       \
     } while (0)
 
 /* Records a failure of the tool and returns `status`. */

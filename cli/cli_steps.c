@@ -1,3 +1,4 @@
+/* See cli_steps.h. */
 #include "cli_steps.h"
 
 #include <dirent.h>
@@ -41,9 +42,9 @@ static xorcast_status add(cli_session *session, cli_steps *steps, const char *di
     struct stat facts;
     if (asprintf(&path, "%s/%s", directory, name) < 0)
         return cli_fail(session, XORCAST_NO_HOST_MEMORY, 0, "no memory for a file name");
-    const bool is_step = stat(path, &facts) == 0 &&
-                         (S_ISDIR(facts.st_mode) ||
-                          (S_ISREG(facts.st_mode) && ends_with(name, suffix)));
+    const bool is_step =
+        stat(path, &facts) == 0 &&
+        (S_ISDIR(facts.st_mode) || (S_ISREG(facts.st_mode) && ends_with(name, suffix)));
     if (is_step)
         steps->at[steps->count++] = (cli_step_entry){path, number_in(path)};
     else

@@ -1,3 +1,4 @@
+/* See cli_stop.h. */
 #include "cli_stop.h"
 
 #include <errno.h>
@@ -30,11 +31,18 @@ xorcast_status cli_stop_catch(cli_session *session) {
     return XORCAST_OK;
 }
 
-bool cli_stop_wanted(void) { return stop_wanted != 0; }
+bool cli_stop_is_caught(void) {
+    return stop_pipe[0] >= 0;
+}
+
+bool cli_stop_wanted(void) {
+    return stop_wanted != 0;
+}
 
 xorcast_status cli_stop_check(cli_session *session) {
     if (stop_wanted)
-        return cli_fail(session, XORCAST_CANCELLED, 0, "stopped by a signal; what was done is whole");
+        return cli_fail(session, XORCAST_CANCELLED, 0,
+                        "stopped by a signal; what was done is whole");
     return XORCAST_OK;
 }
 

@@ -9,6 +9,7 @@
 #include "cli_session.h"
 
 xorcast_status cli_stop_catch(cli_session *session);
+bool cli_stop_is_caught(void);
 bool cli_stop_wanted(void);
 /* CANCELLED once a signal has come, else OK. */
 xorcast_status cli_stop_check(cli_session *session);

@@ -1,3 +1,4 @@
+/* See cli_weights.h. */
 #include "cli_weights.h"
 
 #include <errno.h>
@@ -135,8 +136,8 @@ static xorcast_status encode_from(cli_session *session, const cli_weights *weigh
     const xorcast_sink sink = {append, delta};
     options.encoding.second_pass = 1; /* it is applied at once and never sent */
     CLI_TRY(xorcast_checkpoint_open(session->context, like, NULL, &checkpoint));
-    const xorcast_status status = xorcast_delta_encode(
-        xorcast_checkpoint_bundle(checkpoint), weights->bundle, &options, &sink, &info);
+    const xorcast_status status = xorcast_delta_encode(xorcast_checkpoint_bundle(checkpoint),
+                                                       weights->bundle, &options, &sink, &info);
     xorcast_checkpoint_close(checkpoint);
     return status;
 }

@@ -1,5 +1,5 @@
-/* A checkpoint's weights in memory of this process, as a trainer or sampler has them. Owns the memory
- * and the bundle over it. */
+/* A checkpoint's weights in memory of this process, as a trainer or sampler has them. Owns the
+ * memory and the bundle over it. */
 #ifndef CLI_WEIGHTS_H
 #define CLI_WEIGHTS_H
 
@@ -16,11 +16,12 @@ typedef struct cli_weights {
 xorcast_status cli_weights_open(cli_session *session, const char *path, cli_weights *weights);
 void cli_weights_close(cli_weights *weights);
 
-/* Overwrites the weights with another checkpoint of the same tensors. LAYOUT_MISMATCH if it has others. */
+/* Overwrites the weights with another checkpoint of the same tensors. LAYOUT_MISMATCH if it has
+ * others. */
 xorcast_status cli_weights_load(cli_session *session, const char *path, cli_weights *weights);
 
-/* Writes the weights as a checkpoint whose files and headers are those of `like`, which has the same
- * tensors; `path` may be `like` itself. */
+/* Writes the weights as a checkpoint whose files and headers are those of `like`, which has the
+ * same tensors; `path` may be `like` itself. */
 xorcast_status cli_weights_save(cli_session *session, const cli_weights *weights, const char *like,
                                 const char *path);
 

@@ -1,3 +1,4 @@
+/* See cli_words.h. */
 #include "cli_words.h"
 
 #include <inttypes.h>
@@ -44,7 +45,7 @@ cli_words cli_ratio(double whole, double part) {
 
 cli_words cli_time(uint64_t ns) {
     const double time = (double)ns;
-    return time < 999.5e3 ? three_digits(time / 1e3, "us")
+    return time < 999.5e3   ? three_digits(time / 1e3, "us")
            : time < 999.5e6 ? three_digits(time / 1e6, "ms")
                             : three_digits(time / 1e9, "s");
 }
@@ -78,7 +79,8 @@ cli_words cli_step(uint64_t step) {
 
 cli_words cli_digest(xorcast_digest digest) {
     cli_words out;
-    snprintf(out.text, sizeof out.text, "%016" PRIx64 "%016" PRIx64, digest.lane[0], digest.lane[1]);
+    snprintf(out.text, sizeof out.text, "%016" PRIx64 "%016" PRIx64, digest.lane[0],
+             digest.lane[1]);
     return out;
 }
 

@@ -5,28 +5,30 @@
 
 /* A blob has a context of its own over the allocator: objects that a link hands from one side to the
  * other inside a process often live longer than the side that made them. */
-xorcast_status xci_blob_create(xorcast_context *context, uint64_t size, xci_blob **blob_out) {
+xorcast_status xci_blob_adopt(xorcast_context *context, void *bytes, uint64_t size, xci_blob **blob_out) {
     xorcast_context *own;
     void *memory;
     TRY(xci_context_fork(context, &own));
-    xorcast_status status = xci_allocate(context, sizeof(xci_blob), &memory);
-    if (status < 0)
-        goto destroy_own;
+    const xorcast_status status = xci_allocate(context, sizeof(xci_blob), &memory);
+    if (status < 0) {
+        xorcast_context_destroy(own);
+        return status;
+    }
     xci_blob *blob = memory;
-    status = xci_allocate(context, size, &memory);
-    if (status < 0)
-        goto release_blob;
-    blob->bytes = memory;
+    blob->bytes = bytes;
     blob->size = size;
     blob->context = own;
     atomic_init(&blob->references, 1);
     *blob_out = blob;
     return XORCAST_OK;
+}
 
-release_blob:
-    xci_release(context, blob);
-destroy_own:
-    xorcast_context_destroy(own);
+xorcast_status xci_blob_create(xorcast_context *context, uint64_t size, xci_blob **blob_out) {
+    void *bytes;
+    TRY(xci_allocate(context, size, &bytes));
+    const xorcast_status status = xci_blob_adopt(context, bytes, size, blob_out);
+    if (status < 0)
+        xci_release(context, bytes);
     return status;
 }
 

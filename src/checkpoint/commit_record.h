@@ -2,7 +2,7 @@
  * which place and which files go away. It appears by a rename, after every staged file is on
  * disk: from then on the replacement will happen, and whoever finds the record finishes it.
  *
- *     "XORCOMMT" | varint count, names of files to rename | varint count, names to remove | XXH3-128
+ *     "XORCOMMT" | varint count, names to rename | varint count, names to remove | XXH3-128
  *
  * Each name is a varint length and bytes. Owns the format alone; recovery.h acts on it. */
 #ifndef XCI_COMMIT_RECORD_H

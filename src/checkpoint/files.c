@@ -99,7 +99,7 @@ static xorcast_status put_all(xci_buffer *out, const xci_listing *base, const xc
 }
 
 /* zstd's encoder needs room for its whole input, and gives nothing where that does not shrink. */
-static xorcast_status put_compressed(xci_buffer *out, const xci_buffer *raw) {
+xorcast_status xci_files_compress(xci_buffer *out, const xci_buffer *raw) {
     xorcast_context *context = out->context;
     xci_zstd_encoder *encoder;
     uint64_t packed_bytes = 0;
@@ -126,7 +126,7 @@ xorcast_status xci_files_encode(const xci_listing *base, const xci_listing *targ
     xci_buffer raw = {.context = out->context};
     xorcast_status status = put_all(&raw, base, target, whole_count);
     if (status == XORCAST_OK)
-        status = put_compressed(out, &raw);
+        status = xci_files_compress(out, &raw);
     xci_buffer_free(&raw);
     return status;
 }

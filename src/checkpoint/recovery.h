@@ -3,7 +3,7 @@
  * interrupted process left.
  *
  *     checkpoint is a directory D       staged in D/.xorcast-new/, record D/.xorcast-commit
- *     checkpoint is a file P/name       staged in P/.name.xorcast-new/, no record: one rename decides
+ *     checkpoint is a file P/name       staged in P/.name.xorcast-new/, no record but one rename
  *
  *     claim  exclusive lock of the staging directory, held by the one process that stages
  *     gate   lock of D: shared while files are opened, exclusive while they are switched

@@ -16,11 +16,11 @@ static xorcast_status stage_blob(void *user, uint64_t part, const xci_blob *blob
     return xci_stage_part(d->stage, d->manifest, part, blob->bytes, blob->size);
 }
 
-static xorcast_status stage_one(xci_stage *stage, xci_session *session, xci_chain *chain, const xorcast_version *from,
+static xorcast_status stage_one(xci_stage *stage, xci_feed *feed, xci_chain *chain, const xorcast_version *from,
                                 uint64_t deadline_ns) {
     direct d = {stage, &chain->links[0].manifest};
     TRY(xci_stage_begin(stage, d.manifest, &from->digest));
-    TRY(xci_chain_fetch(chain, session, 0, deadline_ns, stage_blob, &d));
+    TRY(xci_chain_fetch(chain, feed, 0, deadline_ns, stage_blob, &d));
     return xci_stage_finish(stage, d.manifest);
 }
 
@@ -55,11 +55,11 @@ static xorcast_status fold_chain(xci_chain *chain, memory_sink *folded) {
     return status;
 }
 
-static xorcast_status stage_folded(xci_stage *stage, xci_session *session, xci_chain *chain, const xorcast_version *from,
+static xorcast_status stage_folded(xci_stage *stage, xci_feed *feed, xci_chain *chain, const xorcast_version *from,
                                    uint64_t deadline_ns) {
     memory_sink folded = {.context = chain->context};
     for (uint64_t i = 0; i < chain->count; i++)
-        TRY(xci_chain_fetch(chain, session, i, deadline_ns, NULL, NULL));
+        TRY(xci_chain_fetch(chain, feed, i, deadline_ns, NULL, NULL));
     xorcast_status status = fold_chain(chain, &folded);
     if (status == XORCAST_OK) {
         const xorcast_source source = {folded.bytes, folded.count, NULL, NULL};
@@ -69,12 +69,12 @@ static xorcast_status stage_folded(xci_stage *stage, xci_session *session, xci_c
     return status;
 }
 
-xorcast_status xci_catchup(xci_stage *stage, xci_session *session, const xorcast_version *from, uint64_t to_step,
+xorcast_status xci_catchup(xci_stage *stage, xci_feed *feed, const xorcast_version *from, uint64_t to_step,
                            uint64_t bound_bytes, uint64_t deadline_ns, uint64_t *deltas_out) {
     xci_chain chain;
-    TRY(xci_chain_open(&chain, session, from->step, to_step, bound_bytes, deadline_ns));
-    const xorcast_status status = chain.count == 1 ? stage_one(stage, session, &chain, from, deadline_ns)
-                                                   : stage_folded(stage, session, &chain, from, deadline_ns);
+    TRY(xci_chain_open(&chain, feed, from->step, to_step, bound_bytes, deadline_ns));
+    const xorcast_status status = chain.count == 1 ? stage_one(stage, feed, &chain, from, deadline_ns)
+                                                   : stage_folded(stage, feed, &chain, from, deadline_ns);
     *deltas_out = chain.count;
     xci_chain_close(&chain);
     if (status < 0)

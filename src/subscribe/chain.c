@@ -21,7 +21,7 @@ void xci_chain_close(xci_chain *chain) {
     *chain = (xci_chain){0};
 }
 
-static xorcast_status add_link(xci_chain *chain, xci_session *session, uint64_t step, uint64_t deadline_ns) {
+static xorcast_status add_link(xci_chain *chain, xci_feed *feed, uint64_t step, uint64_t deadline_ns) {
     void *memory = chain->links;
     const xorcast_status status = xci_reserve(chain->context, &memory, &chain->capacity,
                                               (chain->count + 1) * sizeof(xci_chain_link));
@@ -29,7 +29,7 @@ static xorcast_status add_link(xci_chain *chain, xci_session *session, uint64_t 
     TRY(status);
     xci_chain_link *link = &chain->links[chain->count];
     memset(link, 0, sizeof *link);
-    TRY(xci_session_manifest(session, step, deadline_ns, &link->manifest, &link->manifest_blob));
+    TRY(xci_feed_manifest(feed, step, deadline_ns, &link->manifest, &link->manifest_blob));
     link->part_count = link->manifest.info.part_count;
     chain->delta_bytes += link->manifest.info.delta_bytes;
     chain->count++;
@@ -44,10 +44,10 @@ static void oldest_first(xci_chain *chain) {
     }
 }
 
-static xorcast_status walk_back(xci_chain *chain, xci_session *session, uint64_t from, uint64_t to, uint64_t bound_bytes,
+static xorcast_status walk_back(xci_chain *chain, xci_feed *feed, uint64_t from, uint64_t to, uint64_t bound_bytes,
                                 uint64_t deadline_ns) {
     for (uint64_t step = to; step > from;) {
-        TRY(add_link(chain, session, step, deadline_ns));
+        TRY(add_link(chain, feed, step, deadline_ns));
         if (chain->count > 1 && chain->delta_bytes > bound_bytes)
             FAIL(chain->context, XORCAST_VERSION_GONE, "%llu deltas with more than %llu bytes lead to step %llu; a keyframe is "
                  "cheaper", (unsigned long long)chain->count, (unsigned long long)bound_bytes, (unsigned long long)to);
@@ -60,10 +60,10 @@ static xorcast_status walk_back(xci_chain *chain, xci_session *session, uint64_t
     return XORCAST_OK;
 }
 
-xorcast_status xci_chain_open(xci_chain *chain, xci_session *session, uint64_t from, uint64_t to, uint64_t bound_bytes,
+xorcast_status xci_chain_open(xci_chain *chain, xci_feed *feed, uint64_t from, uint64_t to, uint64_t bound_bytes,
                               uint64_t deadline_ns) {
-    *chain = (xci_chain){.context = session->context};
-    const xorcast_status status = walk_back(chain, session, from, to, bound_bytes, deadline_ns);
+    *chain = (xci_chain){.context = feed->context};
+    const xorcast_status status = walk_back(chain, feed, from, to, bound_bytes, deadline_ns);
     if (status < 0)
         xci_chain_close(chain);
     return status;
@@ -95,7 +95,7 @@ static xorcast_status take_part(void *user, uint64_t index, const xci_blob *blob
     return XORCAST_OK;
 }
 
-xorcast_status xci_chain_fetch(xci_chain *chain, xci_session *session, uint64_t index, uint64_t deadline_ns,
+xorcast_status xci_chain_fetch(xci_chain *chain, xci_feed *feed, uint64_t index, uint64_t deadline_ns,
                                xorcast_status (*take)(void *user, uint64_t part, const xci_blob *blob), void *user) {
     fetch f = {&chain->links[index], take, user};
     const xci_series series = {f.link->part_count, part_name, part_limit, take_part, &f};
@@ -105,7 +105,7 @@ xorcast_status xci_chain_fetch(xci_chain *chain, xci_session *session, uint64_t 
         xci_release(chain->context, f.link->parts);
         f.link->parts = memory;
     }
-    return xci_session_get_series(session, &series, deadline_ns);
+    return xci_feed_get_series(feed, &series, deadline_ns);
 }
 
 /* ---- As a source ---- */

@@ -3,7 +3,7 @@
 #ifndef XCI_CHAIN_H
 #define XCI_CHAIN_H
 
-#include "subscribe/session.h"
+#include "subscribe/feed.h"
 
 typedef struct xci_chain_link {
     xci_manifest manifest;
@@ -20,12 +20,12 @@ typedef struct xci_chain {
 
 /* Fetches the manifests from just after `from` up to `to`. VERSION_GONE: one is not in the log, or together the deltas are larger
  * than `bound_bytes`; BASE_MISMATCH: no version starts from `from`. */
-xorcast_status xci_chain_open(xci_chain *chain, xci_session *session, uint64_t from, uint64_t to, uint64_t bound_bytes,
+xorcast_status xci_chain_open(xci_chain *chain, xci_feed *feed, uint64_t from, uint64_t to, uint64_t bound_bytes,
                               uint64_t deadline_ns);
 void xci_chain_close(xci_chain *chain);
 
 /* The parts of link `index`, each handed to `take`, or kept in the link if `take` is NULL. */
-xorcast_status xci_chain_fetch(xci_chain *chain, xci_session *session, uint64_t index, uint64_t deadline_ns,
+xorcast_status xci_chain_fetch(xci_chain *chain, xci_feed *feed, uint64_t index, uint64_t deadline_ns,
                                xorcast_status (*take)(void *user, uint64_t part, const xci_blob *blob), void *user);
 /* A link whose parts are kept, as a delta. */
 xorcast_source xci_chain_source(xci_chain_link *link);

@@ -21,7 +21,7 @@
 
 typedef struct keyframe {
     xorcast_bundle *bundle;
-    xci_session *session;
+    xci_feed *feed;
     xorcast_digest *chunk_digests;
     xci_apply_worker *workers;
     uint64_t *steps;  /* of each group */
@@ -79,7 +79,7 @@ static xorcast_status compare_digests(keyframe *k) {
     const uint64_t ranges = xci_divide_up(k->bundle->layout.group_count, XCI_DIGEST_GROUPS_MAX);
     const xci_series series = {ranges, digests_name, digests_limit, take_digests, k};
     k->wanted_count = 0;
-    return xci_session_get_series(k->session, &series, k->deadline_ns);
+    return xci_feed_get_series(k->feed, &series, k->deadline_ns);
 }
 
 /* ---- Fetching them ---- */
@@ -127,7 +127,7 @@ static xorcast_status take_group(void *user, uint64_t index, const xci_blob *blo
 
 static xorcast_status fetch_groups(keyframe *k) {
     const xci_series series = {k->wanted_count, group_name, group_limit, take_group, k};
-    return xci_session_get_series(k->session, &series, k->deadline_ns);
+    return xci_feed_get_series(k->feed, &series, k->deadline_ns);
 }
 
 /* ---- What was published meanwhile ---- */
@@ -170,7 +170,7 @@ static xorcast_status apply_chain(keyframe *k, xci_chain *chain) {
             memcmp(manifest->info.target_fingerprint, k->bundle->layout.fingerprint, 16) != 0)
             FAIL(k->bundle->context, XORCAST_LAYOUT_MISMATCH, "version %llu is of another layout than these weights",
                  (unsigned long long)manifest->info.target.step);
-        const xorcast_status status = xci_chain_fetch(chain, k->session, i, k->deadline_ns, take_update, &u);
+        const xorcast_status status = xci_chain_fetch(chain, k->feed, i, k->deadline_ns, take_update, &u);
         xci_part_records_free(k->bundle->context, &u.records);
         TRY(status);
         for (uint64_t g = 0; g < k->bundle->layout.group_count; g++)
@@ -219,7 +219,7 @@ static xorcast_status version_without_manifest(keyframe *k, uint64_t step, xorca
     for (uint64_t c = 0; c < k->bundle->layout.chunk_count; c++)
         xci_digest_merge(&sum, &k->chunk_digests[c]);
     if (k->bundle->complete) {
-        const xorcast_status status = xci_session_whois(k->session, &sum, k->deadline_ns, &known);
+        const xorcast_status status = xci_feed_whois(k->feed, &sum, k->deadline_ns, &known);
         if (status == XORCAST_NOT_FOUND || (status == XORCAST_OK && known != step))
             FAIL(k->bundle->context, XORCAST_WEIGHTS_WRONG, "the keyframe does not add up to version %llu; take another one",
                  (unsigned long long)step);
@@ -232,7 +232,7 @@ static xorcast_status version_without_manifest(keyframe *k, uint64_t step, xorca
 
 static xorcast_status reach(keyframe *k, uint64_t oldest, uint64_t target, xorcast_version *version_out) {
     xci_chain chain;
-    TRY(xci_chain_open(&chain, k->session, oldest, target, UINT64_MAX, k->deadline_ns));
+    TRY(xci_chain_open(&chain, k->feed, oldest, target, UINT64_MAX, k->deadline_ns));
     const xorcast_status status = apply_chain(k, &chain);
     if (status == XORCAST_OK && chain.count > 0)
         *version_out = chain.links[chain.count - 1].manifest.info.target;
@@ -243,7 +243,7 @@ static xorcast_status reach(keyframe *k, uint64_t oldest, uint64_t target, xorca
 static xorcast_status named_version(keyframe *k, uint64_t step, xorcast_version *version_out) {
     xci_manifest manifest;
     xci_blob *blob;
-    const xorcast_status status = xci_session_manifest(k->session, step, k->deadline_ns, &manifest, &blob);
+    const xorcast_status status = xci_feed_manifest(k->feed, step, k->deadline_ns, &manifest, &blob);
     if (status == XORCAST_VERSION_GONE)
         return version_without_manifest(k, step, version_out);
     TRY(status);
@@ -260,7 +260,7 @@ static xorcast_status run(keyframe *k, xorcast_version *version_out) {
         TRY(fetch_groups(k));
         step_range(k, &oldest, &newest);
         if (oldest == XORCAST_NO_STEP) /* no groups at all: whatever is newest */
-            TRY(xci_session_newest(k->session, XORCAST_NO_STEP, k->deadline_ns, &newest));
+            TRY(xci_feed_newest(k->feed, XORCAST_NO_STEP, k->deadline_ns, &newest));
         if (oldest >= newest)
             return named_version(k, newest, version_out);
         const xorcast_status status = reach(k, oldest, newest, version_out);
@@ -282,11 +282,11 @@ static xorcast_status allocate_all(keyframe *k) {
     return xci_apply_workers_open(k->bundle, &k->workers);
 }
 
-xorcast_status xci_keyframe(xorcast_bundle *bundle, xci_session *session, xorcast_digest *chunk_digests,
+xorcast_status xci_keyframe(xorcast_bundle *bundle, xci_feed *feed, xorcast_digest *chunk_digests,
                             uint64_t deadline_ns, xorcast_version *version_out, uint64_t *fetched_out) {
-    keyframe k = {.bundle = bundle, .session = session, .chunk_digests = chunk_digests, .deadline_ns = deadline_ns};
+    keyframe k = {.bundle = bundle, .feed = feed, .chunk_digests = chunk_digests, .deadline_ns = deadline_ns};
     xorcast_version version = {.step = XORCAST_NO_STEP};
-    memcpy(version.run, session->about.run, sizeof version.run);
+    memcpy(version.run, feed->about.run, sizeof version.run);
     xorcast_status status = allocate_all(&k);
     if (status == XORCAST_OK)
         status = run(&k, &version);

@@ -29,8 +29,8 @@ struct xorcast_subscriber {
     xorcast_context *context;
     xorcast_bundle *bundle;
     xorcast_subscriber_options options;
-    xci_session session;
-    bool connected; /* the session is open */
+    xci_feed feed;
+    bool connected; /* the feed is open */
     xci_journal *journal;
     xci_stage stage;
     xci_commit commit;
@@ -56,7 +56,7 @@ static void no_version(xorcast_subscriber *subscriber) {
 
 static xorcast_status check_layout(xorcast_subscriber *subscriber) {
     const xorcast_layout *own = &subscriber->bundle->layout;
-    const xci_about *theirs = &subscriber->session.about;
+    const xci_about *theirs = &subscriber->feed.about;
     if (memcmp(own->fingerprint, theirs->fingerprint, sizeof own->fingerprint) == 0)
         return XORCAST_OK;
     FAIL(subscriber->context, XORCAST_LAYOUT_MISMATCH, "the publisher has %llu tensors with %llu bytes in chunks of %llu, these weights "
@@ -68,13 +68,13 @@ static xorcast_status check_layout(xorcast_subscriber *subscriber) {
 
 static xorcast_status identify(xorcast_subscriber *subscriber, const xorcast_digest *digest, uint64_t deadline_ns) {
     uint64_t step;
-    const xorcast_status status = xci_session_whois(&subscriber->session, digest, deadline_ns, &step);
+    const xorcast_status status = xci_feed_whois(&subscriber->feed, digest, deadline_ns, &step);
     if (status == XORCAST_NOT_FOUND)
         return status;
     TRY(status);
     subscriber->version.step = step;
     subscriber->version.digest = *digest;
-    xci_session_acknowledge(&subscriber->session, step, deadline_ns);
+    xci_feed_acknowledge(&subscriber->feed, step, deadline_ns);
     return XORCAST_OK;
 }
 
@@ -88,11 +88,11 @@ static xorcast_status open_all(xorcast_subscriber *subscriber, const char *url) 
         TRY(xci_journal_open(bundle, subscriber->options.journal_path, &subscriber->journal, &finished));
     if (finished)
         xci_log(context, XORCAST_LOG_WARNING, "finished a commit that %s says was interrupted", subscriber->options.journal_path);
-    TRY(xci_session_open(&subscriber->session, context, url, subscriber->options.insecure != 0,
+    TRY(xci_feed_open(&subscriber->feed, context, url, subscriber->options.insecure != 0,
                          xci_deadline(timeout_of(subscriber))));
     subscriber->connected = true;
     TRY(check_layout(subscriber));
-    memcpy(subscriber->version.run, subscriber->session.about.run, XORCAST_RUN_BYTES);
+    memcpy(subscriber->version.run, subscriber->feed.about.run, XORCAST_RUN_BYTES);
     TRY(xci_stage_open(&subscriber->stage, bundle));
     TRY(xci_commit_open(&subscriber->commit, bundle, subscriber->journal));
     TRY(xci_allocate_array(context, bundle->layout.chunk_count, sizeof(xorcast_digest), &memory));
@@ -142,7 +142,7 @@ void xorcast_subscriber_close(xorcast_subscriber *subscriber) {
     if (subscriber == NULL)
         return;
     if (subscriber->connected)
-        xci_session_close(&subscriber->session);
+        xci_feed_close(&subscriber->feed);
     xci_commit_close(&subscriber->commit);
     xci_stage_close(&subscriber->stage);
     xci_journal_close(subscriber->journal);
@@ -168,9 +168,9 @@ xorcast_status xorcast_subscriber_poll(xorcast_subscriber *subscriber, uint64_t 
     const uint64_t deadline = xci_deadline(timeout_ms);
     for (;;) {
         /* A connection needs time of its own, or a poll that may not wait could never connect. */
-        xorcast_status status = xci_session_connect(&subscriber->session, xci_max(deadline, xci_deadline(1000)));
+        xorcast_status status = xci_feed_connect(&subscriber->feed, xci_max(deadline, xci_deadline(1000)));
         if (status == XORCAST_OK)
-            status = xci_session_newest(&subscriber->session, subscriber->version.step, deadline, step_out);
+            status = xci_feed_newest(&subscriber->feed, subscriber->version.step, deadline, step_out);
         const bool again = status == XORCAST_LINK_DOWN || status == XORCAST_LINK_REFUSED;
         if (!again || xci_deadline_left_ms(deadline) <= (int)RECONNECT_PAUSE_MS)
             return status;
@@ -203,17 +203,17 @@ xorcast_status xorcast_subscriber_stage(xorcast_subscriber *subscriber, uint64_t
     const uint64_t bound = subscriber->options.log_bound_bytes ? subscriber->options.log_bound_bytes
                                                                : subscriber->bundle->layout.total_bytes;
     subscriber->state = NOTHING_STAGED;
-    subscriber->session.received_bytes = subscriber->session.waited_ns = 0;
-    TRY(xci_catchup(&subscriber->stage, &subscriber->session, &subscriber->version, step, bound, xci_deadline(timeout_ms),
+    subscriber->feed.received_bytes = subscriber->feed.waited_ns = 0;
+    TRY(xci_catchup(&subscriber->stage, &subscriber->feed, &subscriber->version, step, bound, xci_deadline(timeout_ms),
                     &subscriber->staged_deltas));
     const xorcast_status status = xci_commit_prepare(&subscriber->commit, &subscriber->stage);
     if (status < 0) {
         xci_stage_reset(&subscriber->stage);
         return status;
     }
-    subscriber->staged_wire_bytes = subscriber->session.received_bytes;
-    subscriber->staged_ship_ns = subscriber->session.waited_ns;
-    subscriber->staged_stage_ns = xci_now_ns() - begun - subscriber->session.waited_ns;
+    subscriber->staged_wire_bytes = subscriber->feed.received_bytes;
+    subscriber->staged_ship_ns = subscriber->feed.waited_ns;
+    subscriber->staged_stage_ns = xci_now_ns() - begun - subscriber->feed.waited_ns;
     subscriber->state = STAGED;
     return XORCAST_OK;
 }
@@ -261,7 +261,7 @@ xorcast_status xorcast_subscriber_wait(xorcast_subscriber *subscriber, uint64_t 
     stats->ship_ns = subscriber->staged_ship_ns;
     stats->stage_ns = subscriber->staged_stage_ns;
     stats->commits++;
-    xci_session_acknowledge(&subscriber->session, subscriber->version.step, xci_deadline(timeout_ms));
+    xci_feed_acknowledge(&subscriber->feed, subscriber->version.step, xci_deadline(timeout_ms));
     if (subscriber->options.after_commit != NULL)
         subscriber->options.after_commit(subscriber->options.user, &subscriber->version);
     return XORCAST_OK;
@@ -293,8 +293,8 @@ xorcast_status xorcast_subscriber_keyframe(xorcast_subscriber *subscriber, uint6
     if (subscriber->journal != NULL)
         xci_journal_end(subscriber->journal); /* what it would finish is overwritten */
     TRY(xci_bundle_scan(subscriber->bundle, subscriber->chunk_digests, &subscriber->digest));
-    TRY(xci_session_connect(&subscriber->session, deadline));
-    const xorcast_status status = xci_keyframe(subscriber->bundle, &subscriber->session, subscriber->chunk_digests, deadline,
+    TRY(xci_feed_connect(&subscriber->feed, deadline));
+    const xorcast_status status = xci_keyframe(subscriber->bundle, &subscriber->feed, subscriber->chunk_digests, deadline,
                                                &version, &fetched);
     memset(&subscriber->digest, 0, sizeof subscriber->digest);
     for (uint64_t c = 0; c < subscriber->bundle->layout.chunk_count; c++)
@@ -304,7 +304,7 @@ xorcast_status xorcast_subscriber_keyframe(xorcast_subscriber *subscriber, uint6
     subscriber->audit_next = 0;
     subscriber->stats.keyframes++;
     subscriber->stats.keyframe_bytes += fetched;
-    xci_session_acknowledge(&subscriber->session, version.step, deadline);
+    xci_feed_acknowledge(&subscriber->feed, version.step, deadline);
     if (subscriber->options.after_commit != NULL)
         subscriber->options.after_commit(subscriber->options.user, &version);
     return XORCAST_OK;

@@ -1,0 +1,274 @@
+/* The xorcast tool: one table of commands, their help, and the way from arguments to an exit code.
+ * Owns the library's context and reports failures; what a command does is in its own file. Uses
+ * nothing but xorcast.h. */
+#include "cli_commands.h"
+#include "cli_words.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct command {
+    const char *name;
+    uint32_t bit;
+    int least, most; /* operands */
+    xorcast_status (*run)(cli_session *session);
+    const char *usage, *summary, *text;
+} command;
+
+static const command commands[] = {
+    {"diff", CLI_DIFF, 2, 2, cli_diff, "OLD NEW -o DELTA",
+     "write the delta between two checkpoints",
+     "Compares two checkpoints bit by bit and writes what turns OLD into NEW: one file, usually\n"
+     "a hundredth of the weights or less. Tensors that were added, renamed or resized travel\n"
+     "whole; headers and small files beside the weights travel too. Memory does not grow with\n"
+     "the checkpoints.\n"
+     "\n"
+     "example:\n"
+     "  xorcast diff step_000011 step_000012 -o 12.xorcast --run grpo-7 --base 11 --target 12\n"},
+    {"apply", CLI_APPLY, 2, 2, cli_apply, "CHECKPOINT DELTA [-o OUT]",
+     "turn a checkpoint into the delta's target",
+     "Verifies that CHECKPOINT is the delta's base, every byte of the delta, and the result;\n"
+     "then the new checkpoint appears at once, over the old one or at OUT, file for file as\n"
+     "the one it was made from. Whatever fails, CHECKPOINT is as it was. An apply that was\n"
+     "interrupted is finished or discarded by the next command on that path.\n"
+     "\n"
+     "example:\n"
+     "  xorcast apply step_000011 12.xorcast -o step_000012\n"},
+    {"check", CLI_CHECK, 2, 2, cli_check, "CHECKPOINT DELTA",
+     "say whether a delta would apply, and change nothing",
+     "Does all that apply does but write: reads both whole and verifies base, delta and result.\n"
+     "\n"
+     "example:\n"
+     "  xorcast check step_000011 12.xorcast && echo good\n"},
+    {"inspect", CLI_INSPECT, 1, 1, cli_inspect, "DELTA", "print what a delta says of itself",
+     "Prints run, steps, digests, how much changes in bits, bytes and elements, and sizes. Reads\n"
+     "and checks the delta's manifest only.\n"
+     "\n"
+     "example:\n"
+     "  xorcast inspect 12.xorcast --json | jq .bytes_changed_share\n"},
+    {"fold", CLI_FOLD, 1, 1 << 20, cli_fold, "DELTA... -o DELTA",
+     "make one delta of consecutive ones",
+     "Makes one delta of several that follow each other, oldest first, without any weights: what\n"
+     "changed back and forth cancels out.\n"
+     "\n"
+     "example:\n"
+     "  xorcast fold 11.xorcast 12.xorcast 13.xorcast -o 10-to-13.xorcast\n"},
+    {"publish", CLI_PUBLISH, 1, 1, cli_publish, "DIRECTORY",
+     "serve a directory of checkpoints as versions",
+     "Replays a directory of consecutive checkpoints as a trainer would publish them: loads each\n"
+     "into memory, encodes it against the one before and serves it to any number of followers.\n"
+     "Names that end in numbers, as step_000012 does, give the steps, otherwise they are 0, 1,\n"
+     "2. Prints its URL first, then a line for each version.\n"
+     "\n"
+     "example:\n"
+     "  xorcast publish checkpoints --interval 5 --wait-peers 1\n"},
+    {"follow", CLI_FOLLOW, 2, 2, cli_follow, "URL CHECKPOINT [-o OUT]",
+     "keep a checkpoint's weights in step with a publisher",
+     "Loads CHECKPOINT into memory and applies each version as it is published, in place. A\n"
+     "checkpoint that the publisher does not know is brought up by keyframe: only what differs\n"
+     "is sent. Prints a line for each version; ship is waiting for bytes, stage is checking\n"
+     "while the weights are in use, pause is the XOR in place. Without --until or --versions it\n"
+     "ends when the publisher has been gone, or silent, for --timeout, or by Ctrl-C, and\n"
+     "writes OUT all the same.\n"
+     "\n"
+     "example:\n"
+     "  xorcast follow tcp:127.0.0.1:40123 step_000000 --until 12 -o step_000012\n"},
+    {"bench", CLI_BENCH, 0, 0, cli_bench, "", "measure this machine in memory",
+     "Makes weights and changes from a seed, publishes and applies versions within this process,\n"
+     "and shows each phase beside the time that reading the same bytes takes.\n"
+     "\n"
+     "example:\n"
+     "  xorcast bench --bytes 1g --density 0.0005 --threads 1 --second-pass none\n"},
+};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+/* ---- Help -------------------------------------------------------------------------------------*/
+
+static void print_overview(FILE *file) {
+    fputs("xorcast keeps the weights of RL samplers bit-identical to the trainer's: it sends the\n"
+          "compressed XOR of new and old bytes, and applies it in place.\n"
+          "\n"
+          "usage: xorcast COMMAND [OPTIONS]\n"
+          "\n",
+          file);
+    for (size_t i = 0; i < COMMANDS; i++)
+        fprintf(file, "  %-9s %s\n", commands[i].name, commands[i].summary);
+    fputs(
+        "\n"
+        "  help [COMMAND | exit-codes]\n"
+        "  --version\n"
+        "\n"
+        "A checkpoint is a safetensors file, or a directory of them with their index. A delta is\n"
+        "one file. 'xorcast help COMMAND' teaches a command with an example.\n",
+        file);
+}
+
+static void print_exit_codes(FILE *file) {
+    static const struct {
+        int code;
+        const char *name, *remedy, *text;
+    } rows[] = {
+#define ROW(name, value, remedy, code, text) {code, #name, remedy, text},
+        XORCAST_STATUS_LIST(ROW)
+#undef ROW
+    };
+    fputs("exit codes, the status behind each, and what to do:\n\n", file);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].code != 0 || strcmp(rows[i].remedy, "NONE") == 0)
+            fprintf(file, "  %2d  %-17s %-15s %s\n", rows[i].code, rows[i].name, rows[i].remedy,
+                    rows[i].text);
+}
+
+static void print_command(FILE *file, const command *c) {
+    fprintf(file, "usage: xorcast %s %s%s[OPTIONS]\n\n%s\noptions:\n", c->name, c->usage,
+            c->usage[0] == '\0' ? "" : " ", c->text);
+    cli_options_print(file, c->bit);
+    fputs("\nexit codes: 0 done, 2 wrong usage, 3 unsupported, 10-13 memory, time or files,\n"
+          "20-23 a bad delta, 30-34 another version or layout, 40-42 the link or no such file,\n"
+          "60-61 the weights, 70 a defect. 'xorcast help exit-codes' lists them all.\n",
+          file);
+}
+
+static const command *find_command(const char *name) {
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+/* ---- Running ----------------------------------------------------------------------------------*/
+
+static bool has_argument(int count, char **arguments, const char *wanted) {
+    for (int i = 1; i < count && strcmp(arguments[i], "--") != 0; i++)
+        if (strcmp(arguments[i], wanted) == 0)
+            return true;
+    return false;
+}
+
+/* Standard error is for machines too, if standard output is. */
+static void log_json(void *user, xorcast_log_level level, const char *text) {
+    static const char *const names[] = {"error", "warning", "info", "debug"};
+    (void)user;
+    flockfile(stderr);
+    cli_json json = cli_json_begin(stderr);
+    cli_json_open(&json, "log");
+    cli_json_text(&json, "level", names[(unsigned)(level - XORCAST_LOG_ERROR) % 4]);
+    cli_json_text(&json, "text", text);
+    cli_json_close(&json);
+    cli_json_end(&json);
+    funlockfile(stderr);
+}
+
+static xorcast_status open_context(cli_session *session) {
+    const cli_options *o = &session->options;
+    xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
+    options.threads = (uint32_t)o->threads;
+    options.scratch_limit_bytes = o->scratch_bytes;
+    options.log_level = o->quiet ? XORCAST_LOG_ERROR : XORCAST_LOG_WARNING;
+    options.log = o->json ? log_json : NULL;
+    const xorcast_status status = xorcast_context_create(&options, &session->context);
+    if (status < 0)
+        return cli_fail(session, status, 0, "the library does not start: %s",
+                        xorcast_status_text(status));
+    return XORCAST_OK;
+}
+
+/* A result that did not arrive is none. */
+static xorcast_status flush_results(cli_session *session) {
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return XORCAST_OK;
+    return cli_fail(session, XORCAST_IO_FAILED, errno, "standard output cannot be written");
+}
+
+static xorcast_status check_operands(cli_session *session, const command *c) {
+    const cli_options *o = &session->options;
+    if (o->operand_count < c->least)
+        return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
+                        "something is missing: xorcast %s %s; see 'xorcast %s --help'", c->name,
+                        c->usage, c->name);
+    if (o->operand_count > c->most)
+        return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
+                        "'%.200s' is too much: xorcast %s %s; see 'xorcast %s --help'",
+                        o->operands[c->most], c->name, c->usage, c->name);
+    return XORCAST_OK;
+}
+
+static xorcast_status run_command(cli_session *session, const command *c, int count,
+                                  char **arguments) {
+    char problem[400];
+    if (!cli_options_parse(c->name, c->bit, count, arguments, &session->options, problem,
+                           sizeof problem)) {
+        session->options.json = has_argument(count, arguments, "--json");
+        return cli_fail(session, XORCAST_BAD_ARGUMENT, 0, "%s", problem);
+    }
+    if (session->options.help) {
+        print_command(stdout, c);
+        return XORCAST_OK;
+    }
+    CLI_TRY(check_operands(session, c));
+    CLI_TRY(open_context(session));
+    return c->run(session);
+}
+
+static xorcast_status print_help(cli_session *session, const char *topic) {
+    const command *c = topic == NULL ? NULL : find_command(topic);
+    if (topic == NULL)
+        print_overview(stdout);
+    else if (strcmp(topic, "exit-codes") == 0)
+        print_exit_codes(stdout);
+    else if (c != NULL)
+        print_command(stdout, c);
+    else
+        return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
+                        "there is no help on '%.200s'; 'xorcast help' lists the commands", topic);
+    return XORCAST_OK;
+}
+
+static xorcast_status print_tool_version(bool as_json) {
+    const uint32_t number = xorcast_library_version();
+    char text[32];
+    snprintf(text, sizeof text, "%u.%u.%u", number / 10000, number / 100 % 100, number % 100);
+    if (as_json) {
+        cli_json json = cli_json_begin(stdout);
+        cli_json_text(&json, "version", text);
+        cli_json_end(&json);
+    } else {
+        printf("xorcast %s\n", text);
+    }
+    return XORCAST_OK;
+}
+
+static xorcast_status run(cli_session *session, int count, char **arguments) {
+    const char *name = count > 1 ? arguments[1] : NULL;
+    const command *c = name == NULL ? NULL : find_command(name);
+    session->options.json = has_argument(count, arguments, "--json");
+    if (name == NULL)
+        return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
+                        "a command is missing; 'xorcast help' lists them");
+    if (c != NULL) {
+        session->command = c->name;
+        return run_command(session, c, count - 1, arguments + 1);
+    }
+    if (strcmp(name, "--version") == 0)
+        return print_tool_version(session->options.json);
+    if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+        return print_help(session, count > 2 ? arguments[2] : NULL);
+    return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
+                    "there is no command '%.200s'; 'xorcast help' lists them", name);
+}
+
+int main(int count, char **arguments) {
+    cli_session session = {.command = ""};
+    signal(SIGPIPE, SIG_IGN); /* a reader that left is an error of writing, not our end */
+    xorcast_status status = run(&session, count, arguments);
+    if (status >= 0) {
+        const xorcast_status flushed = flush_results(&session);
+        status = flushed < 0 ? flushed : status;
+    }
+    if (status < 0)
+        cli_report(&session, status);
+    xorcast_context_destroy(session.context);
+    return xorcast_status_exit_code(status);
+}
