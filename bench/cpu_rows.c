@@ -270,6 +270,9 @@ int main(int argc, char **argv) {
         fputs(help, stderr);
         return 2;
     }
+    if (b.o.bytes < 4 * measure_last_level_cache_bytes()) {
+        fputs("cpu_rows: --bytes is less than four times the last-level cache\n", stderr);
+    }
     if (b.o.threads == 1) {
         pin_to_one_cpu();
     }

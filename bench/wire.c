@@ -4,8 +4,9 @@
  *     --many    200,000 tensors: time to seal; a version with one byte changed, beyond reading the
  *               weights; a change in every tensor, bytes beyond the payload
  *
- * Trainer and sampler map the same memory file copy-on-write, so that 7 GB of weights, twice, and
- * the publisher's shadow fit in 16 GB. */
+ * In the model, trainer and sampler map the same memory file copy-on-write, so that 7 GB of
+ * weights, twice, and the publisher's shadow fit in 16 GB. The many tensors, where a sampler's
+ * whole memory is written, have memory of their own on both sides. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,11 +36,12 @@ typedef struct options {
     const char *url;
 } options;
 
-/* A publisher and a subscriber over two private views of the same weights. */
+/* A publisher and a subscriber, and the weights of each. */
 typedef struct pair {
     const gen_plan *plan;
     uint64_t *offsets;
     uint64_t memory_bytes;
+    bool shared;
     uint8_t *trainer, *sampler;
     xorcast_context *trainer_context, *sampler_context;
     xorcast_bundle *trainer_bundle, *sampler_bundle;
@@ -93,10 +95,21 @@ static bool parse(int argc, char **argv, options *o) {
     return optind == argc && o->repeat > 0 && o->repeat <= 1000;
 }
 
-/* ---- Setting up
- * --------------------------------------------------------------------------------*/
+/* ---- Setting up -------------------------------------------------------------------------------*/
 
-static void map_weights(pair *p) {
+static void copy_weights(pair *p) {
+    const gen_run run = {.plan = p->plan, .seed = 1};
+    p->trainer = measure_allocate(p->memory_bytes);
+    p->sampler = measure_allocate(p->memory_bytes);
+    if (p->trainer == NULL || p->sampler == NULL) {
+        testbed_must(NULL, XORCAST_NO_HOST_MEMORY, "weights");
+    }
+    testbed_fill(&run, p->offsets, p->trainer);
+    memcpy(p->sampler, p->trainer, p->memory_bytes);
+}
+
+/* Two private views of the same memory. */
+static void share_weights(pair *p) {
     const int file = memfd_create("weights", MFD_CLOEXEC);
     if (file < 0 || ftruncate(file, (off_t)p->memory_bytes) != 0) {
         testbed_must(NULL, XORCAST_NO_HOST_MEMORY, "weights");
@@ -113,11 +126,16 @@ static void map_weights(pair *p) {
     close(file);
 }
 
-static void set_up(pair *p, const gen_plan *plan, const options *o, const char *url) {
+static void set_up(pair *p, const gen_plan *plan, bool shared, const options *o) {
     memset(p, 0, sizeof *p);
     p->plan = plan;
     p->offsets = testbed_offsets(plan, &p->memory_bytes);
-    map_weights(p);
+    p->shared = shared;
+    if (shared) {
+        share_weights(p);
+    } else {
+        copy_weights(p);
+    }
     p->trainer_context = testbed_context(o->threads);
     p->sampler_context = testbed_context(o->threads);
     const double start = measure_now();
@@ -131,7 +149,7 @@ static void set_up(pair *p, const gen_plan *plan, const options *o, const char *
     xorcast_publisher_options publishing = XORCAST_PUBLISHER_OPTIONS_INIT;
     publishing.run = "bench";
     testbed_must(p->trainer_context,
-                 xorcast_publisher_open(p->trainer_bundle, url, &publishing, &p->publisher),
+                 xorcast_publisher_open(p->trainer_bundle, o->url, &publishing, &p->publisher),
                  "publisher");
     testbed_must(p->sampler_context,
                  xorcast_subscriber_open(p->sampler_bundle, xorcast_publisher_url(p->publisher),
@@ -146,8 +164,13 @@ static void tear_down(pair *p) {
     xorcast_bundle_destroy(p->trainer_bundle);
     xorcast_context_destroy(p->sampler_context);
     xorcast_context_destroy(p->trainer_context);
-    munmap(p->sampler, p->memory_bytes);
-    munmap(p->trainer, p->memory_bytes);
+    if (p->shared) {
+        munmap(p->sampler, p->memory_bytes);
+        munmap(p->trainer, p->memory_bytes);
+    } else {
+        measure_free(p->sampler, p->memory_bytes);
+        measure_free(p->trainer, p->memory_bytes);
+    }
     free(p->offsets);
 }
 
@@ -190,8 +213,7 @@ static uint64_t loopback_bytes(void) {
     return bytes;
 }
 
-/* ---- One byte in a large model
- * -----------------------------------------------------------------*/
+/* ---- One byte in a large model ----------------------------------------------------------------*/
 
 /* Medians over versions that flip `flips` bytes each. All bytes sent since the version before
  * count, announcements and acknowledgements included. */
@@ -236,7 +258,7 @@ static void measure_model(const options *o, int argc, char **argv) {
         testbed_must(NULL, XORCAST_NO_HOST_MEMORY,
                      "the model needs 2.2 times --bytes of free memory");
     }
-    set_up(&p, &plan, o, o->url);
+    set_up(&p, &plan, true, o);
     version(&p, 1);
     model_row(&p, "wire_one_byte", true, 2, 1000, o, argc, argv);
     model_row(&p, "wire_no_change", false, 2 + o->repeat, 512, o, argc, argv);
@@ -244,8 +266,7 @@ static void measure_model(const options *o, int argc, char **argv) {
     gen_plan_free(&plan);
 }
 
-/* ---- Many tensors
- * ------------------------------------------------------------------------------*/
+/* ---- Many tensors -----------------------------------------------------------------------------*/
 
 static void one_byte_row(pair *p, const options *o, int argc, char **argv) {
     static double read[1000], publish[1000], beyond[1000], stage[1000], commit[1000];
@@ -313,7 +334,7 @@ static void measure_many(const options *o, int argc, char **argv) {
     if (gen_plan_many(&plan, o->tensors, o->matrix_bytes) != 0) {
         testbed_must(NULL, XORCAST_NO_HOST_MEMORY, "plan");
     }
-    set_up(&p, &plan, o, o->url);
+    set_up(&p, &plan, false, o);
     version(&p, 1);
     one_byte_row(&p, o, argc, argv);
     every_tensor_row(&p, 2 + o->repeat, argc, argv);

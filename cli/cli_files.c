@@ -90,28 +90,54 @@ bool cli_same_file(const char *a, const char *b) {
            of_a.st_ino == of_b.st_ino;
 }
 
+static void forget_unfinished(cli_output *output) {
+    unfinished_file = NULL;
+    free(output->unfinished);
+    output->unfinished = NULL;
+}
+
+/* The name is chosen here and known to the handlers before the file is there: no signal can come in
+ * between. */
 static xorcast_status open_unfinished(cli_output *output) {
     cli_session *session = output->session;
-    const mode_t mask = umask(0);
-    umask(mask);
-    if (asprintf(&output->unfinished, "%s.XXXXXX", output->path) < 0) {
+    if (asprintf(&output->unfinished, "%s.%ld-%llx", output->path, (long)getpid(),
+                 (unsigned long long)cli_now_ns()) < 0) {
         output->unfinished = NULL;
         return cli_fail(session, XORCAST_NO_HOST_MEMORY, 0, "no memory for a file name");
-    }
-    output->fd = mkostemp(output->unfinished, O_CLOEXEC);
-    if (output->fd < 0) {
-        free(output->unfinished);
-        output->unfinished = NULL;
-        return cli_fail(session, errno == ENOENT ? XORCAST_NOT_FOUND : XORCAST_IO_FAILED, errno,
-                        "cannot create %.400s: %s", output->path, strerror(errno));
     }
     unfinished_file = output->unfinished;
     if (!cli_stop_is_caught())
         catch_signals();
-    if (fchmod(output->fd, 0666 & ~mask) != 0)
-        return cli_fail(session, XORCAST_IO_FAILED, errno, "cannot set the mode of %.400s: %s",
-                        output->path, strerror(errno));
-    return XORCAST_OK;
+    output->fd = open(output->unfinished, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (output->fd >= 0)
+        return XORCAST_OK;
+    const int error = errno;
+    forget_unfinished(output);
+    return cli_fail(session, error == ENOENT ? XORCAST_NOT_FOUND : XORCAST_IO_FAILED, error,
+                    "cannot create %.400s: %s", output->path, strerror(error));
+}
+
+/* To be freed; NULL if there is no memory. */
+static char *parent_of(const char *path) {
+    char *parent = strdup(path);
+    char *slash = parent == NULL ? NULL : strrchr(parent, '/');
+    if (slash == NULL) {
+        free(parent);
+        return strdup(".");
+    }
+    slash[slash == parent ? 1 : 0] = '\0';
+    return parent;
+}
+
+/* A file in the directory of a checkpoint would become a part of it. */
+static bool is_input(const char *path, char *const *inputs, int input_count) {
+    char *parent = parent_of(path);
+    bool found = false;
+    for (int i = 0; i < input_count && !found; i++)
+        found =
+            cli_same_file(path, inputs[i]) || (parent != NULL && cli_same_file(parent, inputs[i]));
+    free(parent);
+    return found;
 }
 
 xorcast_status cli_output_open(cli_session *session, const char *path, char *const *inputs,
@@ -129,10 +155,10 @@ xorcast_status cli_output_open(cli_session *session, const char *path, char *con
                             "a delta on a terminal helps nobody; send it to a file or a pipe");
         return XORCAST_OK;
     }
-    for (int i = 0; i < input_count; i++)
-        if (cli_same_file(path, inputs[i]))
-            return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
-                            "%.400s is read by this command; choose another output", path);
+    if (is_input(path, inputs, input_count))
+        return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
+                        "%.400s is, or lies in, what this command reads; choose another output",
+                        path);
     if (stat(path, &facts) == 0 && !S_ISREG(facts.st_mode))
         return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
                         "%.400s exists and is no file; choose another output", path);
@@ -141,16 +167,11 @@ xorcast_status cli_output_open(cli_session *session, const char *path, char *con
 
 /* The name is on disk only when its directory is. */
 static int sync_parent(const char *path) {
-    char *copy = strdup(path);
-    if (copy == NULL)
+    char *parent = parent_of(path);
+    if (parent == NULL)
         return ENOMEM;
-    char *slash = strrchr(copy, '/');
-    if (slash == copy)
-        slash++;
-    if (slash != NULL)
-        *slash = '\0';
-    const int fd = open(slash == NULL ? "." : copy, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    free(copy);
+    const int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    free(parent);
     if (fd < 0)
         return errno;
     const int error = fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
@@ -170,9 +191,7 @@ xorcast_status cli_output_finish(cli_output *output) {
     if (error == 0 && rename(output->unfinished, output->path) != 0)
         error = errno;
     if (error == 0) {
-        unfinished_file = NULL;
-        free(output->unfinished);
-        output->unfinished = NULL;
+        forget_unfinished(output);
         error = sync_parent(output->path);
     }
     cli_output_abandon(output);
@@ -188,8 +207,6 @@ void cli_output_abandon(cli_output *output) {
     if (output->fd >= 0)
         close(output->fd);
     unlink(output->unfinished);
-    unfinished_file = NULL;
-    free(output->unfinished);
-    output->unfinished = NULL;
+    forget_unfinished(output);
     output->fd = -1;
 }

@@ -120,8 +120,9 @@ static bool needs_keyframe(xorcast_status status) {
 
 /* What may be well a moment later, with the same publisher. */
 static bool may_pass(xorcast_status status) {
-    return status == XORCAST_LINK_DOWN || status == XORCAST_TIMED_OUT ||
-           status == XORCAST_DATA_TRUNCATED || status == XORCAST_DATA_CORRUPT;
+    return status == XORCAST_LINK_DOWN || status == XORCAST_LINK_REFUSED ||
+           status == XORCAST_TIMED_OUT || status == XORCAST_DATA_TRUNCATED ||
+           status == XORCAST_DATA_CORRUPT;
 }
 
 /* Takes the weights to `step` or, by keyframe, to the newest. */
@@ -173,6 +174,9 @@ static xorcast_status check_patience(follower *f) {
     const uint64_t patience_ns = f->session->options.timeout_ms * 1000000;
     if (cli_now_ns() - f->news_ns < patience_ns)
         return XORCAST_OK;
+    if (f->trouble.status == XORCAST_LINK_REFUSED) /* by an address that did answer before */
+        return cli_fail(f->session, XORCAST_LINK_DOWN, f->trouble.os_error,
+                        "the publisher is gone and did not come back: %.400s", f->trouble.text);
     if (f->trouble.status != XORCAST_OK) {
         f->session->failure = f->trouble;
         return f->trouble.status;

@@ -54,7 +54,7 @@ static void print_sizes(const xorcast_delta_info *info) {
     printf("%s, ratio %s\n", cli_bytes((double)info->delta_bytes).text,
            cli_ratio((double)info->counts.bytes_covered, (double)info->delta_bytes).text);
     line("payload");
-    printf("%s, %s before the second pass, in %s groups and %s parts\n",
+    printf("%s, before the second pass %s; groups %s, parts %s\n",
            cli_bytes((double)info->payload_bytes).text,
            cli_bytes((double)info->chunk_encoded_bytes).text, cli_count(info->group_count).text,
            cli_count(info->part_count).text);

@@ -7,7 +7,6 @@
 #include "cli_stop.h"
 #include "cli_words.h"
 
-#define FIRST_MS 300u /* work that is done by then needs no bar */
 #define EVERY_MS 100u
 #define BAR_CELLS 30u
 
@@ -17,7 +16,7 @@ void cli_progress_begin(cli_progress *progress, const cli_session *session, cons
         !session->options.json && !session->options.quiet && isatty(STDERR_FILENO) == 1;
     progress->label = label;
     progress->start_ns = cli_now_ns();
-    atomic_init(&progress->next_ns, progress->start_ns + FIRST_MS * UINT64_C(1000000));
+    atomic_init(&progress->next_ns, progress->start_ns);
 }
 
 static void draw(cli_progress *progress, uint64_t now, uint64_t done, uint64_t total) {

@@ -86,7 +86,7 @@ static void print_version(const cli_options *o, const xorcast_publisher_stats *s
            cli_bytes((double)stats->delta.delta_bytes).text,
            cli_ratio(bytes, (double)stats->delta.delta_bytes).text,
            cli_bytes(stats->delta.entropy_bound_bytes).text,
-           cli_time(stats->encode_ns + stats->frame_ns).text, stats->peers,
+           cli_time(stats->encode_ns).text, stats->peers,
            cli_digest(stats->version.digest).text);
     fflush(stdout);
 }

@@ -65,7 +65,10 @@ void cli_report(cli_session *session, xorcast_status status) {
     fprintf(stderr, "xorcast%s%s: %s", space, session->command, error.text);
     if (error.os_error != 0 && strstr(error.text, strerror(error.os_error)) == NULL)
         fprintf(stderr, " (%s)", strerror(error.os_error));
-    fprintf(stderr, "\nxorcast%s%s: %s: %s; to do: %s\n", space, session->command,
+    fputc('\n', stderr);
+    if (status == XORCAST_BAD_ARGUMENT)
+        return; /* the text says it all */
+    fprintf(stderr, "xorcast%s%s: %s: %s; to do: %s\n", space, session->command,
             xorcast_status_name(status), xorcast_status_text(status),
             xorcast_status_remedy(status));
 }

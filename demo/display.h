@@ -21,7 +21,8 @@ typedef struct step_report {
     double bits_percent, bytes_percent, elements_percent; /* changed */
     uint64_t bytes_changed, full_bytes, wire_bytes;       /* of one sampler */
     double bound_bytes;
-    uint64_t encode_ns; /* diff, encode, frame and shadow: all that publishing took */
+    uint64_t encode_ns;  /* diff and encode, second pass and checksums, shadow */
+    uint64_t publish_ns; /* from begin to finish, with the measuring of the bound */
     uint64_t learn_ns;
     stamp version;
     sampler_report samplers[SAMPLERS];

@@ -28,10 +28,11 @@ static void print_sampler(const sampler_report *sampler) {
     (void)printf(",");
     print_stamp("synced", &synced->version);
     (void)printf(",\"wire_bytes\":%llu,\"follow_ns\":%llu,\"overlap_ns\":%llu,\"ship_ns\":%llu,"
-                 "\"stage_ns\":%llu,\"pause_ns\":%llu}",
+                 "\"stage_ns\":%llu,\"commit_ns\":%llu,\"pause_ns\":%llu}",
                  (unsigned long long)synced->wire_bytes, (unsigned long long)synced->follow_ns,
                  (unsigned long long)synced->overlap_ns, (unsigned long long)synced->ship_ns,
-                 (unsigned long long)synced->stage_ns, (unsigned long long)synced->pause_ns);
+                 (unsigned long long)synced->stage_ns, (unsigned long long)synced->commit_ns,
+                 (unsigned long long)synced->pause_ns);
 }
 
 void json_step(const step_report *report) {
@@ -39,7 +40,7 @@ void json_step(const step_report *report) {
                  "\"bits_changed_percent\":%.6g,\"bytes_changed_percent\":%.6g,"
                  "\"elements_changed_percent\":%.6g,\"bytes_changed\":%llu,\"full_bytes\":%llu,"
                  "\"wire_bytes\":%llu,\"ratio\":%.6g,\"entropy_bound_bytes\":%.6g,"
-                 "\"learn_ns\":%llu,\"encode_ns\":%llu,",
+                 "\"learn_ns\":%llu,\"encode_ns\":%llu,\"publish_ns\":%llu,",
                  (unsigned long long)report->step, report->warmup ? "warmup" : "rl", report->rate,
                  report->reward, report->bits_percent, report->bytes_percent,
                  report->elements_percent, (unsigned long long)report->bytes_changed,
@@ -47,7 +48,7 @@ void json_step(const step_report *report) {
                  report->wire_bytes == 0 ? 0.0
                                          : (double)report->full_bytes / (double)report->wire_bytes,
                  report->bound_bytes, (unsigned long long)report->learn_ns,
-                 (unsigned long long)report->encode_ns);
+                 (unsigned long long)report->encode_ns, (unsigned long long)report->publish_ns);
     print_stamp("version", &report->version);
     (void)printf(",\"samplers\":[");
     for (size_t i = 0; i < SAMPLERS; i++) {

@@ -50,7 +50,7 @@ typedef struct rollout_message {
 typedef struct synced_message {
     stamp version;
     uint64_t wire_bytes;
-    uint64_t ship_ns, stage_ns; /* as the library counts them */
+    uint64_t ship_ns, stage_ns, commit_ns; /* as the library counts them */
     uint64_t follow_ns;  /* from the order to the staged version: polling, fetching, staging */
     uint64_t overlap_ns; /* of that, while rollouts were generated */
     uint64_t pause_ns;   /* that the sampler could not generate */

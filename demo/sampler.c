@@ -155,6 +155,7 @@ static bool finish_follow(sampler *self, uint64_t generate_begin, uint64_t gener
     message.wire_bytes = stats.wire_bytes;
     message.ship_ns = stats.ship_ns;
     message.stage_ns = stats.stage_ns;
+    message.commit_ns = stats.commit_ns;
     message.follow_ns = self->follow_end_ns - self->follow_begin_ns;
     const uint64_t begin =
         self->follow_begin_ns > generate_begin ? self->follow_begin_ns : generate_begin;

@@ -16,8 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* ---- Random numbers
- * ----------------------------------------------------------------------------*/
+/* ---- Random numbers ---------------------------------------------------------------------------*/
 
 #define GEN_GOLDEN UINT64_C(0x9E3779B97F4A7C15)
 
@@ -41,8 +40,7 @@ static inline uint64_t gen_key(uint64_t seed, uint64_t a, uint64_t b) {
     return gen_mix64(gen_mix64(first + a * GEN_GOLDEN) ^ (b + GEN_GOLDEN));
 }
 
-/* ---- Weights
- * -----------------------------------------------------------------------------------*/
+/* ---- Weights ----------------------------------------------------------------------------------*/
 
 typedef enum gen_kind {
     GEN_ZERO,      /* U8, all zero */
@@ -63,7 +61,7 @@ uint32_t gen_kind_element_bytes(gen_kind kind);
 void gen_weights(gen_kind kind, uint64_t seed, uint64_t tensor, uint64_t offset, void *bytes,
                  uint64_t count);
 
-/* ---- Masks -------------------------------------------------------------------------------------
+/* ---- Masks --------------------------------------------------------------------------------------
  * A mask changes a share of the elements, each by the XOR of a small step of its last place: an
  * odd value 2^k - 1 with probability 2^-k, as counting up or down by one gives it. It does not look
  * at the weights, so that XORing it twice undoes it. */
@@ -92,8 +90,7 @@ double gen_density_of_bytes(gen_kind kind, double share_of_bytes);
  * changed. */
 uint64_t gen_update(const gen_mask *mask, uint64_t offset, void *bytes, uint64_t count);
 
-/* ---- Plans
- * -------------------------------------------------------------------------------------*/
+/* ---- Plans ------------------------------------------------------------------------------------*/
 
 typedef struct gen_tensor {
     char name[72];
@@ -133,8 +130,7 @@ int gen_plan_add_extras(gen_plan *plan);
 /* Sets the density of all tensors of a kind that change at all. */
 void gen_plan_set_density(gen_plan *plan, gen_kind kind, double density);
 
-/* ---- Checkpoints
- * -------------------------------------------------------------------------------*/
+/* ---- Checkpoints ------------------------------------------------------------------------------*/
 
 typedef struct gen_run {
     const gen_plan *plan;

@@ -33,8 +33,7 @@ void gen_run_bytes(const gen_run *run, const gen_tensor *tensor, uint64_t step, 
     }
 }
 
-/* ---- One file
- * ----------------------------------------------------------------------------------*/
+/* ---- One file ---------------------------------------------------------------------------------*/
 
 /* The order of the format's own writer: wide elements first, so that all are aligned, then by
  * name. */
@@ -155,8 +154,7 @@ free_buffers:
     return error;
 }
 
-/* ---- Directories
- * -------------------------------------------------------------------------------*/
+/* ---- Directories ------------------------------------------------------------------------------*/
 
 static int close_text(FILE *out) {
     const bool bad = ferror(out) != 0;

@@ -100,8 +100,7 @@ double gen_density_of_bytes(gen_kind kind, double share_of_bytes) {
     return density < 1 ? density : 1;
 }
 
-/* ---- Updates that look at the weights
- * ----------------------------------------------------------*/
+/* ---- Updates that look at the weights ---------------------------------------------------------*/
 
 /* How a format counts: its codes without sign, and how fine the last place is at each. */
 typedef struct grid {
@@ -168,8 +167,8 @@ static inline uint32_t stepped(gen_kind kind, const grid *g, uint32_t code, uint
 /* One code after its chance to step; a byte of NVFP4 holds two. */
 static inline uint32_t updated(gen_kind kind, const grid *g, uint32_t code, uint64_t random) {
     if (kind == GEN_NVFP4) {
-        return stepped(kind, g, code & 15, random) |
-               stepped(kind, g, code >> 4, gen_mix64(random)) << 4;
+        return stepped(kind, g, code & 15, random) | stepped(kind, g, code >> 4, gen_mix64(random))
+                                                         << 4;
     }
     return stepped(kind, g, code, random);
 }

@@ -50,9 +50,25 @@ double measure_median(double *values, uint64_t count) {
     return count == 0 ? 0 : 0.5 * (values[(count - 1) / 2] + values[count / 2]);
 }
 
+/* The cache that this CPU shares, from the kernel: the C library's number on some CPUs is that of
+ * all such caches in the package, eight times as much on a common one. */
 uint64_t measure_last_level_cache_bytes(void) {
-    const long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE), l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
-    return l3 > 0 ? (uint64_t)l3 : l2 > 0 ? (uint64_t)l2 : UINT64_C(32) << 20;
+    uint64_t largest = 0;
+    for (int index = 0; index < 8; index++) {
+        char path[80];
+        unsigned long long kilobytes = 0;
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", index);
+        FILE *in = fopen(path, "r");
+        if (in == NULL) {
+            break;
+        }
+        if (fscanf(in, "%lluK", &kilobytes) == 1 && kilobytes * 1024 > largest) {
+            largest = kilobytes * 1024;
+        }
+        fclose(in);
+    }
+    const long told = largest == 0 ? sysconf(_SC_LEVEL3_CACHE_SIZE) : 0;
+    return largest > 0 ? largest : told > 0 ? (uint64_t)told : UINT64_C(32) << 20;
 }
 
 uint32_t measure_cpus(void) {
@@ -75,8 +91,7 @@ uint64_t measure_available_bytes(void) {
     return kilobytes * 1024;
 }
 
-/* ---- Memory
- * ------------------------------------------------------------------------------------*/
+/* ---- Memory -----------------------------------------------------------------------------------*/
 
 /* Whole huge pages, with one more to align in; the start of the mapping lies in front of it. */
 void *measure_allocate(uint64_t bytes) {
@@ -102,8 +117,7 @@ void measure_free(void *memory, uint64_t bytes) {
     }
 }
 
-/* ---- Read bound
- * --------------------------------------------------------------------------------*/
+/* ---- Read bound -------------------------------------------------------------------------------*/
 
 typedef uint64_t vector32 __attribute__((vector_size(32), aligned(1), may_alias));
 
@@ -195,8 +209,7 @@ double measure_two_stream_read(const void *a, const void *b, uint64_t bytes, uin
     return first < second ? first : second;
 }
 
-/* ---- Rows
- * --------------------------------------------------------------------------------------*/
+/* ---- Rows -------------------------------------------------------------------------------------*/
 
 static void print_quoted(const char *text) {
     putchar('"');

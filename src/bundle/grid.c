@@ -210,6 +210,7 @@ typedef struct counting {
     uint32_t count;
     uint64_t tensor_key, tensor_offset; /* of the part's first byte */
     uint32_t chunk_offset;              /* where that byte stands in the chunk */
+    uint32_t part_first;                /* the part's first segment */
 } counting;
 
 static void count_span(void *user, const xci_span *span) {
@@ -217,13 +218,21 @@ static void count_span(void *user, const xci_span *span) {
     if (span->region->replica)
         return;
     const uint64_t word = (c->tensor_offset + span->offset) / 8;
-    c->space[c->count++] = (xci_segment){c->chunk_offset + (uint32_t)span->offset, (uint32_t)span->bytes,
+    const uint32_t offset = c->chunk_offset + (uint32_t)span->offset;
+    xci_segment *last = c->count > c->part_first ? &c->space[c->count - 1] : NULL;
+    /* Whole rows may end inside a word; box edges do not, so that what is left begins at one. */
+    if (last != NULL && last->offset + last->bytes == offset) {
+        last->bytes += (uint32_t)span->bytes;
+        return;
+    }
+    c->space[c->count++] = (xci_segment){offset, (uint32_t)span->bytes,
                                          c->tensor_key + word * XCI_DIGEST_STRIDE};
 }
 
 static void count_part(const xci_tensor *tensor, uint64_t offset, uint32_t bytes, counting *c) {
     c->tensor_key = tensor->key;
     c->tensor_offset = offset;
+    c->part_first = c->count;
     xci_spans(tensor, offset, bytes, count_span, c);
 }
 

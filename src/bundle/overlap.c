@@ -18,8 +18,9 @@ static int by_begin(const void *a, const void *b) {
 static bool disjoint(const extent *a, const extent *b) {
     if (b->begin >= a->end)
         return true;
+    /* `a` begins first, so a single row of it is where `b` begins. A single row of `b` has no pitch of its own. */
     const uint64_t pitch = a->region->pitch_bytes;
-    if (pitch != b->region->pitch_bytes)
+    if (a->region->row_count == 1 || (b->region->row_count > 1 && pitch != b->region->pitch_bytes))
         return false;
     const uint64_t shift = (b->begin - a->begin) % pitch;
     return shift >= a->region->column_bytes && shift + b->region->column_bytes <= pitch;

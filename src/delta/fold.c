@@ -1,6 +1,5 @@
 /* Fold: several consecutive deltas to one, without weights. XOR of masks, chunk by chunk; a chunk that was
  * changed and changed back is left out. One group at a time, its chunks spread over the pool. */
-#include <lz4.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +8,7 @@
 #include "base/digest.h"
 #include "checkpoint/files.h"
 #include "codec/codec.h"
+#include "codec/lz4_block.h"
 #include "delta/group_reader.h"
 #include "delta/group_writer.h"
 #include "frame/delta_reader.h"
@@ -27,12 +27,13 @@ typedef struct fold_entry {
     const xci_block *block;
     const uint8_t *bytes;
     uint64_t input;
+    uint32_t chunk_bytes; /* as the block says itself; 0: it is damaged */
 } fold_entry;
 
 typedef struct fold_job {
     xorcast_context *context;
     fold_input *inputs;
-    uint64_t input_count, group, chunk_bytes;
+    uint64_t input_count, group, chunk_bytes, group_bytes_max;
     fold_entry *entries; /* by chunk, then by input */
     uint64_t entry_count, entries_capacity;
     uint64_t *firsts;    /* for each chunk that is in any input, its first entry; one more at the end */
@@ -53,24 +54,40 @@ typedef struct fold_job {
 
 static uint64_t mask_space(const fold_job *job) { return 3 * job->chunk_bytes + XCI_ENCODE_SCRATCH(job->chunk_bytes); }
 
-/* Decodes a block whose chunk's size is not known without a bundle; `*bytes_out` tells it. */
-static xorcast_status decode_open(fold_job *job, const fold_entry *entry, uint8_t *mask, uint32_t *bytes_out) {
+static uint64_t lz4_size(const uint8_t *block, uint32_t block_bytes, uint32_t most) {
+    xci_lz4_walk walk = xci_lz4_begin(block, block_bytes, most);
+    xci_lz4_sequence sequence;
+    while (xci_lz4_next(&walk, &sequence)) /* stops behind the last sequence, or at damage */
+        continue;
+    return walk.produced;
+}
+
+/* Without a bundle only the block tells how large its chunk is. Decoding it to that size proves it. */
+static xorcast_status measure_entry(void *user, uint64_t index, uint32_t worker) {
+    fold_job *job = user;
+    fold_entry *entry = &job->entries[index];
     const xci_block *block = entry->block;
-    int64_t size = block->bytes;
-    if (block->codec == XORCAST_CODEC_LZ4) {
-        size = LZ4_decompress_safe((const char *)entry->bytes, (char *)mask, (int)block->bytes, (int)job->chunk_bytes);
-    } else if (block->codec == XORCAST_CODEC_SNAPPY) {
-        xci_reader reader = {entry->bytes, entry->bytes + block->bytes, false};
-        size = (int64_t)xci_min(xci_read_varint(&reader), INT64_MAX);
-    }
-    if (size <= 0 || size > (int64_t)job->chunk_bytes)
-        FAIL(job->context, XORCAST_DATA_CORRUPT,
-             "group %llu, chunk %u of it: the block does not decode; fetch the delta again",
-             (unsigned long long)job->group, block->chunk);
-    *bytes_out = (uint32_t)size;
+    xci_reader reader = {entry->bytes, entry->bytes + block->bytes, false};
+    uint64_t size = block->bytes;
+    (void)worker;
     if (block->codec == XORCAST_CODEC_LZ4)
-        return XORCAST_OK;
-    return xci_codec_decode(job->context, XCI_NOWHERE, block->codec, entry->bytes, block->bytes, mask, *bytes_out);
+        size = lz4_size(entry->bytes, block->bytes, (uint32_t)job->chunk_bytes);
+    else if (block->codec == XORCAST_CODEC_SNAPPY)
+        size = xci_read_varint(&reader);
+    entry->chunk_bytes = size <= job->chunk_bytes ? (uint32_t)size : 0;
+    return XORCAST_OK;
+}
+
+static xorcast_status bad_block(const fold_job *job, const fold_entry *entry) {
+    FAIL(job->context, XORCAST_DATA_CORRUPT, "group %llu, chunk %u of it: the block does not decode; fetch the delta again",
+         (unsigned long long)job->group, entry->block->chunk);
+}
+
+static xorcast_status decode(const fold_job *job, const fold_entry *entry, uint8_t *mask) {
+    const xci_block *block = entry->block;
+    const xorcast_status status = xci_codec_decode(job->context, XCI_NOWHERE, block->codec, entry->bytes, block->bytes, mask,
+                                                   entry->chunk_bytes);
+    return status == XORCAST_DATA_CORRUPT ? bad_block(job, entry) : status;
 }
 
 static void xor_into(uint8_t *sum, const uint8_t *more, uint32_t bytes) {
@@ -83,24 +100,14 @@ static xorcast_status fold_chunk(void *user, uint64_t index, uint32_t worker) {
     uint8_t *sum = job->masks + worker * mask_space(job);
     uint8_t *more = sum + job->chunk_bytes, *zeros = more + job->chunk_bytes;
     xci_encode_job *result = &job->results[index];
-    memset(result, 0, sizeof *result);
     const uint64_t first = job->firsts[index];
-    for (uint64_t e = first; e < job->firsts[index + 1]; e++) {
-        uint32_t size;
-        TRY(decode_open(job, &job->entries[e], e == first ? sum : more, &size));
-        if (e != first && size != result->bytes)
-            FAIL(job->context, XORCAST_DATA_CORRUPT,
-                 "group %llu, chunk %u of it has %u bytes in one delta and %u in another",
-                 (unsigned long long)job->group, job->entries[e].block->chunk, result->bytes, size);
-        if (e != first)
-            xor_into(sum, more, size);
-        result->bytes = size;
+    TRY(decode(job, &job->entries[first], sum));
+    for (uint64_t e = first + 1; e < job->firsts[index + 1]; e++) {
+        TRY(decode(job, &job->entries[e], more));
+        xor_into(sum, more, result->bytes);
     }
-    result->element_bytes = job->entries[first].block->element_bytes;
     result->old_bytes = zeros;
     result->new_bytes = sum;
-    result->codec = job->writer.encoding.codec;
-    result->block = job->slots + index * (job->chunk_bytes + XCI_BLOCK_SLACK);
     result->scratch = zeros + job->chunk_bytes;
     job->context->shared->backend->encode(result, 1);
     return XORCAST_OK;
@@ -136,7 +143,7 @@ static xorcast_status list_entries(fold_job *job) {
         TRY(grow(job->context, &job->entries, &job->entries_capacity,
                  (job->entry_count + record->block_count) * sizeof(fold_entry)));
         for (uint32_t b = 0; b < record->block_count; b++) {
-            job->entries[job->entry_count++] = (fold_entry){&record->blocks[b], bytes, i};
+            job->entries[job->entry_count++] = (fold_entry){&record->blocks[b], bytes, i, 0};
             bytes += record->blocks[b].bytes;
         }
     }
@@ -144,17 +151,46 @@ static xorcast_status list_entries(fold_job *job) {
     return XORCAST_OK;
 }
 
-static xorcast_status list_chunks(fold_job *job) {
+/* The chunks that the entries belong to, and how large they are: every entry of one must say the same. */
+static xorcast_status list_chunks(fold_job *job, uint64_t *slots_bytes_out) {
+    uint64_t bytes = 0;
     TRY(grow(job->context, &job->firsts, &job->firsts_capacity, (job->entry_count + 1) * sizeof(uint64_t)));
     job->chunk_count = 0;
-    for (uint64_t e = 0; e < job->entry_count; e++)
-        if (e == 0 || job->entries[e].block->chunk != job->entries[e - 1].block->chunk)
+    for (uint64_t e = 0; e < job->entry_count; e++) {
+        const fold_entry *entry = &job->entries[e], *before = e > 0 ? entry - 1 : NULL;
+        const bool first = before == NULL || entry->block->chunk != before->block->chunk;
+        if (entry->chunk_bytes == 0)
+            return bad_block(job, entry);
+        if (!first && entry->chunk_bytes != before->chunk_bytes)
+            FAIL(job->context, XORCAST_DATA_CORRUPT, "group %llu, chunk %u of it has %u bytes in one delta and %u in another",
+                 (unsigned long long)job->group, entry->block->chunk, before->chunk_bytes, entry->chunk_bytes);
+        if (first) {
             job->firsts[job->chunk_count++] = e;
+            bytes += entry->chunk_bytes;
+        }
+    }
     job->firsts[job->chunk_count] = job->entry_count;
+    if (bytes > job->group_bytes_max)
+        FAIL(job->context, XORCAST_DATA_LIMIT, "the chunks of group %llu have %llu bytes where %llu are the most; refuse the delta",
+             (unsigned long long)job->group, (unsigned long long)bytes, (unsigned long long)job->group_bytes_max);
+    *slots_bytes_out = bytes + job->chunk_count * XCI_BLOCK_SLACK;
+    return XORCAST_OK;
+}
+
+static xorcast_status make_jobs(fold_job *job) {
+    uint64_t slots_bytes;
+    TRY(list_chunks(job, &slots_bytes));
     TRY(grow(job->context, &job->results, &job->results_capacity, job->chunk_count * sizeof(xci_encode_job)));
     TRY(grow(job->context, &job->blocks, &job->blocks_capacity, job->chunk_count * sizeof(xci_block)));
-    return grow(job->context, &job->slots, &job->slots_capacity,
-                job->chunk_count * (job->chunk_bytes + XCI_BLOCK_SLACK));
+    TRY(grow(job->context, &job->slots, &job->slots_capacity, slots_bytes));
+    uint8_t *slot = job->slots;
+    for (uint64_t i = 0; i < job->chunk_count; i++) {
+        const fold_entry *entry = &job->entries[job->firsts[i]];
+        job->results[i] = (xci_encode_job){.bytes = entry->chunk_bytes, .element_bytes = entry->block->element_bytes,
+                                           .codec = job->writer.encoding.codec, .block = slot};
+        slot += entry->chunk_bytes + XCI_BLOCK_SLACK;
+    }
+    return XORCAST_OK;
 }
 
 static xorcast_status write_group(fold_job *job, xci_delta_writer *out) {
@@ -235,7 +271,8 @@ static xorcast_status fold_groups(fold_job *job, xci_delta_writer *out) {
         if (!found)
             return XORCAST_OK;
         TRY(list_entries(job));
-        TRY(list_chunks(job));
+        TRY(xci_pool_run(job->context->shared->pool, job->entry_count, measure_entry, job));
+        TRY(make_jobs(job));
         TRY(xci_pool_run(job->context->shared->pool, job->chunk_count, fold_chunk, job));
         TRY(write_group(job, out));
         pass_group(job);
@@ -255,7 +292,8 @@ static xorcast_status check_link(xorcast_context *context, const xci_manifest *a
         FAIL(context, XORCAST_BASE_MISMATCH, "delta %llu starts from other bytes than the one before leads to; give them in "
              "order, oldest first", (unsigned long long)at);
     if (memcmp(a->info.target_fingerprint, b->info.base_fingerprint, sizeof a->info.target_fingerprint) != 0 ||
-        a->info.chunk_bytes != b->info.chunk_bytes || a->layout_group_count != b->layout_group_count)
+        a->info.chunk_bytes != b->info.chunk_bytes || a->info.group_bytes != b->info.group_bytes ||
+        a->layout_group_count != b->layout_group_count)
         FAIL(context, XORCAST_LAYOUT_MISMATCH, "delta %llu is of another layout than the one before", (unsigned long long)at);
     if (memcmp(b->info.base_fingerprint, b->info.target_fingerprint, sizeof b->info.base_fingerprint) != 0)
         FAIL(context, XORCAST_UNSUPPORTED, "delta %llu changes the layout; apply the deltas up to it, then fold the rest",
@@ -344,6 +382,7 @@ static xorcast_status fold_to(fold_job *job, const xorcast_source *sources, cons
     TRY(xci_encoding_check(job->context, &options->encoding, &manifest->encoding));
     TRY(open_inputs(job, sources));
     job->chunk_bytes = job->inputs[0].reader.manifest.info.chunk_bytes;
+    job->group_bytes_max = xci_manifest_limits(&job->inputs[0].reader.manifest).raw_bytes;
     TRY(xci_group_writer_open(&job->writer, job->context, &manifest->encoding));
     TRY(xci_sink_writer_begin(out, job->context, sink));
     TRY(fold_groups(job, &out->writer));

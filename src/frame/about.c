@@ -1,6 +1,7 @@
 /* The object "about", and names of objects: see about.h. */
 #include "frame/about.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,9 @@ xorcast_status xci_about_read(xorcast_context *context, const uint8_t *bytes, ui
         FAIL(context, XORCAST_DATA_VERSION, "the publisher speaks version %u of the protocol, this library %u; use equal versions",
              version, XCI_ABOUT_VERSION);
     const uint8_t *run = xci_read_bytes(&reader, XORCAST_RUN_BYTES), *fingerprint = xci_read_bytes(&reader, 16);
-    xci_about about = {.chunk_bytes = xci_read64(&reader), .group_bytes = xci_read64(&reader)};
+    xci_about about;
+    about.chunk_bytes = xci_read64(&reader);
+    about.group_bytes = xci_read64(&reader);
     about.tensor_count = xci_read64(&reader);
     about.total_bytes = xci_read64(&reader);
     if (reader.bad || reader.at != reader.end || run[XORCAST_RUN_BYTES - 1] != 0)
@@ -66,7 +69,7 @@ bool xci_name_numbers(const char *name, const char *head, int base, uint64_t *nu
     const char *at = name + strlen(head);
     for (unsigned i = 0; i < count; i++) {
         char *end;
-        if (*at == '-' || *at == '+' || *at == ' ')
+        if (!isalnum((unsigned char)*at)) /* strtoull would pass over blanks and signs */
             return false;
         errno = 0;
         numbers_out[i] = strtoull(at, &end, base);

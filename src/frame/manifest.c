@@ -148,6 +148,8 @@ static void read_fixed(xci_reader *r, uint32_t flags, xci_manifest *m) {
         r->bad = true;
     else
         read_into(r, info->base.run, run_bytes);
+    if (strlen(info->base.run) != run_bytes) /* a zero inside: two names for one run */
+        r->bad = true;
     memcpy(info->target.run, info->base.run, XORCAST_RUN_BYTES);
     const uint64_t base_step = xci_read64(r), target_step = xci_read64(r);
     info->base.step = flags & FLAG_BASE_STEP ? base_step : XORCAST_NO_STEP;

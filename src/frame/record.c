@@ -35,8 +35,9 @@ static xorcast_status read_runs(xorcast_context *context, xci_reader *reader, xc
     record->block_count = 0;
     for (uint64_t r = 0; r < run_count; r++) {
         const uint64_t skip = xci_read_varint(reader), take = xci_read_varint(reader);
+        /* Each chunk has a size of a byte at least further on: memory is taken only for what the bytes can hold. */
         if (reader->bad || take == 0 || (r > 0 && skip == 0) || skip > XCI_RECORD_CHUNKS_MAX ||
-            take > XCI_RECORD_CHUNKS_MAX || chunk + skip + take > XCI_RECORD_CHUNKS_MAX)
+            take > XCI_RECORD_CHUNKS_MAX || chunk + skip + take > XCI_RECORD_CHUNKS_MAX || take > xci_reader_left(reader))
             return bad_record(context, record, reader, "a run of chunks is out of range");
         chunk += skip;
         void *memory = space->blocks;

@@ -127,8 +127,10 @@ static void collect(xci_encode_worker *worker, uint64_t first_in_group, uint64_t
     record->payload = worker->slots;
     for (uint64_t i = 0; i < count; i++) {
         const xci_encode_job *job = &worker->jobs[i];
-        piece->counts.bytes_covered += job->bytes;
-        piece->counts.elements_covered += xci_divide_up(job->bytes, job->element_bytes);
+        for (uint32_t s = 0; s < job->segment_count; s++) { /* padding between small tensors is no weight */
+            piece->counts.bytes_covered += job->segments[s].bytes;
+            piece->counts.elements_covered += xci_divide_up(job->segments[s].bytes, job->element_bytes);
+        }
         if (job->block_bytes == 0)
             continue;
         memmove(at, job->block, job->block_bytes);

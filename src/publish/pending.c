@@ -234,8 +234,12 @@ typedef struct put_job {
 } put_job;
 
 static void count_kept(xci_pending *pending, const put_range *range, xci_piece *piece) {
-    for (uint64_t c = range->first; c < range->end; c++)
-        piece->counts.bytes_covered += xci_bundle_chunk_bytes(pending->bundle, c);
+    for (uint64_t c = range->first; c < range->end; c++) {
+        const uint64_t bytes = xci_bundle_chunk_bytes(pending->bundle, c);
+        const xci_tensor *tensor = &pending->bundle->tensors[xci_bundle_tensor_of(pending->bundle, c)];
+        piece->counts.bytes_covered += bytes;
+        piece->counts.elements_covered += xci_divide_up(bytes, tensor->element_bytes);
+    }
 }
 
 static xorcast_status encode_range(void *user, uint64_t index, uint32_t worker_index) {

@@ -47,6 +47,24 @@ static xorcast_status read_files(xci_update *u) {
     return xci_files_resolve(&u->files, &u->base->listing);
 }
 
+static xorcast_status fail_headers(const xci_update *u) {
+    FAIL(u->context, XORCAST_DATA_CORRUPT,
+         "the headers in the delta do not describe the tensors that it changes; fetch the delta "
+         "again");
+}
+
+/* Headers alone may claim any size: the grid of more bytes than the delta's would fill memory. */
+static xorcast_status check_size(const xci_update *u) {
+    const xci_manifest *manifest = &u->delta.manifest;
+    uint64_t bytes = 0, most;
+    if (!xci_multiply(manifest->layout_chunk_count, manifest->info.chunk_bytes, &most))
+        return fail_headers(u);
+    for (uint64_t i = 0; i < u->files.target.entries.count; i++)
+        if (!xci_add(bytes, u->files.target.entries.at[i].bytes, &bytes) || bytes > most)
+            return fail_headers(u);
+    return XORCAST_OK;
+}
+
 /* The bundle whose chunks the delta changes: the target's tensors, with what the base has of
  * them. */
 static xorcast_status align(xci_update *u) {
@@ -56,6 +74,7 @@ static xorcast_status align(xci_update *u) {
     options.chunk_bytes = info->chunk_bytes;
     options.group_bytes = info->group_bytes;
     u->source = u->base->bundle;
+    TRY(check_size(u));
     if (!xci_listing_same_tensors(&u->files.target, &u->base->listing)) {
         TRY(xci_listing_bundle(&u->files.target, &u->base->listing, &options, &u->aligned,
                                &whole_count));
@@ -66,9 +85,7 @@ static xorcast_status align(xci_update *u) {
         layout->group_count != u->delta.manifest.layout_group_count ||
         layout->chunk_count != u->delta.manifest.layout_chunk_count ||
         whole_count != u->files.whole_count)
-        FAIL(u->context, XORCAST_DATA_CORRUPT,
-             "the headers in the delta do not describe the tensors that it changes; "
-             "fetch the delta again");
+        return fail_headers(u);
     return XORCAST_OK;
 }
 

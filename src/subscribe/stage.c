@@ -78,6 +78,7 @@ void xci_stage_reset(xci_stage *stage) {
     for (uint64_t i = 0; i < stage->memory_count; i++)
         xci_release(stage->bundle->context, stage->memories[i]);
     stage->memory_count = stage->ready_count = stage->ready_bytes = 0;
+    stage->payload_bytes = stage->encoded_bytes = 0;
     memset(&stage->counts, 0, sizeof stage->counts);
     memset(&stage->change, 0, sizeof stage->change);
     stage->finished = false;
@@ -148,7 +149,7 @@ static xorcast_status check_block(xci_stage_worker *worker, xorcast_bundle *bund
     counts->bits_changed += job.bits_changed;
     counts->bytes_changed += job.bytes_changed;
     counts->elements_changed += job.elements_changed;
-    counts->chunks_changed++;
+    counts->chunks_changed += job.bytes_changed > 0; /* a foreign block may be all zeros */
     return XORCAST_OK;
 }
 
@@ -258,9 +259,12 @@ xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest, c
         memcmp(info->target_fingerprint, bundle->layout.fingerprint, sizeof info->target_fingerprint) != 0)
         FAIL(context, XORCAST_LAYOUT_MISMATCH, "the delta is of another layout than these weights: names, dtypes, shapes, chunk or "
              "group size differ");
-    if (manifest->layout_group_count != bundle->layout.group_count)
-        FAIL(context, XORCAST_DATA_CORRUPT, "the delta says that the layout has %llu groups; it has %llu",
-             (unsigned long long)manifest->layout_group_count, (unsigned long long)bundle->layout.group_count);
+    if (manifest->layout_group_count != bundle->layout.group_count || manifest->layout_chunk_count != bundle->layout.chunk_count ||
+        info->chunk_bytes != bundle->layout.chunk_bytes || info->group_bytes != bundle->layout.group_bytes)
+        FAIL(context, XORCAST_DATA_CORRUPT, "the delta says that the layout has %llu groups of %llu chunks; it has %llu of %llu, or "
+             "their sizes differ; fetch the delta again", (unsigned long long)manifest->layout_group_count,
+             (unsigned long long)manifest->layout_chunk_count, (unsigned long long)bundle->layout.group_count,
+             (unsigned long long)bundle->layout.chunk_count);
     if (bundle->complete && !same_digest(&info->base.digest, base))
         FAIL(context, XORCAST_BASE_MISMATCH, "the delta starts from step %lld with digest %016llx..., these weights have %016llx...; "
              "take the delta that starts here, or a keyframe", (long long)info->base.step,
@@ -290,14 +294,25 @@ xorcast_status xci_stage_part(xci_stage *stage, const xci_manifest *manifest, ui
     if (status < 0)
         return name_group(stage, status, stage->records.failed_group);
     TRY(xci_part_check(context, manifest, index, bytes, count));
-    if (stage->records.count > 0)
-        stage->last_group = stage->records.records[stage->records.count - 1].group;
+    for (uint64_t i = 0; i < stage->records.count; i++) {
+        stage->last_group = stage->records.records[i].group;
+        stage->payload_bytes += stage->records.records[i].stored_bytes;
+        stage->encoded_bytes += stage->records.records[i].raw_bytes;
+    }
     return xci_pool_run(context->shared->pool, stage->records.count, stage_group, stage);
 }
 
 static int by_chunk(const void *a, const void *b) {
     const xci_ready *x = a, *y = b;
     return x->chunk < y->chunk ? -1 : x->chunk > y->chunk;
+}
+
+/* Whether the manifest counts what was found; only a bundle that counts every byte can tell. */
+static bool counts_agree(const xci_stage *stage, const xorcast_delta_info *info) {
+    const xorcast_counts *found = &stage->counts, *said = &info->counts;
+    return found->bits_changed == said->bits_changed && found->bytes_changed == said->bytes_changed &&
+           found->elements_changed == said->elements_changed && found->chunks_changed == said->chunks_changed &&
+           stage->bundle->layout.total_bytes == said->bytes_covered;
 }
 
 xorcast_status xci_stage_finish(xci_stage *stage, const xci_manifest *manifest) {
@@ -308,10 +323,15 @@ xorcast_status xci_stage_finish(xci_stage *stage, const xci_manifest *manifest) 
         qsort(stage->ready, stage->ready_count, sizeof *stage->ready, by_chunk);
     stage->counts.bytes_covered = bundle->layout.covered_bytes;
     stage->counts.elements_covered = info->counts.elements_covered;
+    if (stage->payload_bytes != info->payload_bytes || stage->encoded_bytes != info->chunk_encoded_bytes)
+        FAIL(context, XORCAST_DATA_CORRUPT, "the delta holds %llu bytes of chunks, its manifest says %llu; fetch it again",
+             (unsigned long long)stage->payload_bytes, (unsigned long long)info->payload_bytes);
     if (bundle->complete) {
-        if (stage->counts.bits_changed != info->counts.bits_changed || stage->counts.bytes_changed != info->counts.bytes_changed)
-            FAIL(context, XORCAST_DATA_CORRUPT, "the delta changes %llu bytes, its manifest says %llu; fetch it again",
-                 (unsigned long long)stage->counts.bytes_changed, (unsigned long long)info->counts.bytes_changed);
+        if (!counts_agree(stage, info))
+            FAIL(context, XORCAST_DATA_CORRUPT, "the delta changes %llu bytes in %llu chunks, its manifest says %llu in %llu, or counts "
+                 "bits or elements otherwise; fetch it again", (unsigned long long)stage->counts.bytes_changed,
+                 (unsigned long long)stage->counts.chunks_changed, (unsigned long long)info->counts.bytes_changed,
+                 (unsigned long long)info->counts.chunks_changed);
         if (stage->change.lane[0] != info->target.digest.lane[0] - info->base.digest.lane[0] ||
             stage->change.lane[1] != info->target.digest.lane[1] - info->base.digest.lane[1])
             FAIL(context, XORCAST_BASE_MISMATCH, "the weights at changed positions are not those of step %lld; audit them, or take a "

@@ -32,7 +32,7 @@ typedef struct xci_stage {
     xorcast_bundle *bundle;
     xci_stage_worker *workers;
     xorcast_delta_info info; /* of the delta that is staged */
-    uint64_t last_group;
+    uint64_t last_group, payload_bytes, encoded_bytes; /* of the parts so far */
     xci_part_records records;
     pthread_mutex_t lock;    /* guards what follows */
     void **memories;         /* blocks of each group */

@@ -16,7 +16,7 @@ uint64_t model_random(uint64_t *state) {
     return z ^ (z >> 31);
 }
 
-static void add(model *m, const char *name, const char *dtype, uint32_t width, uint32_t rank, uint64_t a, uint64_t b) {
+void model_add(model *m, const char *name, const char *dtype, uint32_t width, uint32_t rank, uint64_t a, uint64_t b) {
     model_tensor *t = &m->tensors[m->count++];
     memset(t, 0, sizeof *t);
     snprintf(t->name, sizeof t->name, "%s", name);
@@ -34,24 +34,24 @@ static void add(model *m, const char *name, const char *dtype, uint32_t width, u
 void model_create(model *m, uint64_t seed) {
     memset(m, 0, sizeof *m);
     m->random = seed;
-    add(m, "embed.weight", "BF16", 2, 2, 1024, 130);
-    add(m, "layers.0.w", "BF16", 2, 2, 700, 301);
-    add(m, "layers.0.scale", "F32", 4, 2, 70, 31);
-    add(m, "layers.0.packed", "U8", 1, 2, 1000, 333);
-    add(m, "layers.0.packed_scale", "F8_E4M3", 1, 2, 100, 33);
-    add(m, "layers.0.packed_scale_2", "F32", 4, 0, 0, 0);
-    add(m, "layers.0.norm", "BF16", 2, 1, 257, 0);
-    add(m, "layers.1.w", "BF16", 2, 2, 900, 513);
-    add(m, "layers.1.packed_scale_2", "F32", 4, 0, 0, 0);
-    add(m, "layers.1.norm", "BF16", 2, 1, 1, 0);
-    add(m, "layers.1.bias64", "F64", 8, 1, 333, 0);
-    add(m, "layers.1.empty", "BF16", 2, 2, 0, 7);
-    add(m, "router.bias", "F32", 4, 1, 1023, 0);
-    add(m, "router.odd", "U8", 1, 1, 4095, 0);
-    add(m, "router.edge", "U8", 1, 1, 4096, 0);
-    add(m, "router.above", "U8", 1, 1, 65537, 0);
-    add(m, "one", "I8", 1, 1, 1, 0);
-    add(m, "seventeen", "U8", 1, 1, 17, 0);
+    model_add(m, "embed.weight", "BF16", 2, 2, 1024, 130);
+    model_add(m, "layers.0.w", "BF16", 2, 2, 700, 301);
+    model_add(m, "layers.0.scale", "F32", 4, 2, 70, 31);
+    model_add(m, "layers.0.packed", "U8", 1, 2, 1000, 333);
+    model_add(m, "layers.0.packed_scale", "F8_E4M3", 1, 2, 100, 33);
+    model_add(m, "layers.0.packed_scale_2", "F32", 4, 0, 0, 0);
+    model_add(m, "layers.0.norm", "BF16", 2, 1, 257, 0);
+    model_add(m, "layers.1.w", "BF16", 2, 2, 900, 513);
+    model_add(m, "layers.1.packed_scale_2", "F32", 4, 0, 0, 0);
+    model_add(m, "layers.1.norm", "BF16", 2, 1, 1, 0);
+    model_add(m, "layers.1.bias64", "F64", 8, 1, 333, 0);
+    model_add(m, "layers.1.empty", "BF16", 2, 2, 0, 7);
+    model_add(m, "router.bias", "F32", 4, 1, 1023, 0);
+    model_add(m, "router.odd", "U8", 1, 1, 4095, 0);
+    model_add(m, "router.edge", "U8", 1, 1, 4096, 0);
+    model_add(m, "router.above", "U8", 1, 1, 65537, 0);
+    model_add(m, "one", "I8", 1, 1, 1, 0);
+    model_add(m, "seventeen", "U8", 1, 1, 17, 0);
 }
 
 void model_free(model *m) {

@@ -27,6 +27,8 @@ typedef struct model {
 
 uint64_t model_random(uint64_t *state);
 
+/* Adds a tensor of random bytes, of rank 0 to 2, to a model that began as zeros with a seed in `random`. */
+void model_add(model *m, const char *name, const char *dtype, uint32_t width, uint32_t rank, uint64_t a, uint64_t b);
 /* Whole and small tensors, 0-d, empty, odd-sized ones, of all element widths. */
 void model_create(model *m, uint64_t seed);
 void model_free(model *m);

@@ -305,8 +305,7 @@ static void many_tensors(void **state) {
     gen_plan_free(&plan);
 }
 
-/* ---- Checkpoints
- * -------------------------------------------------------------------------------*/
+/* ---- Checkpoints ------------------------------------------------------------------------------*/
 
 static uint8_t *read_file(const char *path, uint64_t *size_out) {
     FILE *in = fopen(path, "rb");

@@ -3,8 +3,8 @@
  * long as the chunk, or if it is a shorter, valid LZ4 block whose matches all have offset 1 and repeat a
  * zero.
  *
- * Both operations list the changed words of a batch of sequences, prefetch the weights there, and then work
- * on the batch before, whose weights have arrived meanwhile. */
+ * Changed words are listed in batches: while one batch is read from the tokens and the weights under it are
+ * prefetched, the batch before, whose weights have arrived, is worked on. */
 #ifndef XCI_CPU_BLOCK_H
 #define XCI_CPU_BLOCK_H
 
@@ -12,85 +12,62 @@
 #include "codec/lz4_block.h"
 
 #ifndef XCI_BATCH
-#define XCI_BATCH 32u
+#define XCI_BATCH 64u
 #endif
 
+/* A part of a word's mask. Several literals may make one word. */
 typedef struct xci_change {
     uint64_t mask;
     uint32_t word;
 } xci_change;
 
-/* A reader of changed words. A word may be made of several literals, so the newest one stays open until the
- * next begins. */
 typedef struct xci_lister {
     xci_lz4_walk walk;
-    const uint8_t *literals, *block_end, *weights;
-    uint32_t position, left; /* of literals not yet listed */
-    uint32_t open_word;
-    uint64_t open_mask; /* 0: none yet */
+    const uint8_t *weights;
+    const uint8_t *literals; /* not yet listed: `left` of them, at `position` of the chunk */
+    uint32_t position, left;
 } xci_lister;
 
-XCI_CPU_INLINE xci_lister xci_lister_begin(const xci_block_job *job) {
-    return (xci_lister){
-        .walk = xci_lz4_begin(job->block, job->block_bytes, job->bytes),
-        .block_end = job->block + job->block_bytes,
-        .weights = job->weights,
-    };
+XCI_CPU_INLINE void xci_list_change(const uint8_t *weights, xci_change *change, uint32_t word, uint64_t mask) {
+    change->word = word;
+    change->mask = mask;
+    __builtin_prefetch((const void *)((uintptr_t)weights + (uint64_t)word * 8));
 }
 
-/* Adds a part of a word's mask; `*at` is where the next closed word goes. */
-XCI_CPU_INLINE xci_change *xci_list_part(xci_lister *lister, uint32_t word, uint64_t mask, xci_change *at) {
-    if (word == lister->open_word) {
-        lister->open_mask |= mask;
-        return at;
+/* What sparse masks consist of: one changed byte, one zero and a match of offset 1, all seen in one load.
+ *
+ *     2M xx 00 01 00 [length bytes, at most three]
+ *
+ * Lists such sequences up to the first that is another or near an end of the block; returns the new end of
+ * the list. All that it takes xci_lz4_next would take as well. */
+XCI_CPU_INLINE xci_change *xci_list_singles(xci_lister *lister, xci_change *at, const xci_change *full_list) {
+    const uint8_t *in = lister->walk.at, *const weights = lister->weights;
+    const int64_t last = lister->walk.end - in - 8; /* no load from beyond */
+    const uint8_t *const last_in = in + (last > 0 ? last : 0);
+    uint32_t produced = lister->walk.produced;
+    const uint32_t limit = lister->walk.bytes - (uint32_t)xci_min(lister->walk.bytes, XCI_LZ4_LAST_MATCH_START);
+    while (at < full_list && in < last_in) {
+        const uint64_t head = xci_load64(in);
+        if ((head & UINT64_C(0xffffff00f0)) != UINT64_C(0x0001000020))
+            break;
+        const uint32_t nibble = head & XCI_LZ4_NIBBLE;
+        const uint64_t lengths = head >> 40;
+        const uint32_t full = (uint32_t)__builtin_ctzll(~lengths) / 8;
+        const uint32_t above = 255 * full + (uint8_t)(lengths >> (8 * full));
+        const uint32_t next = produced + 2 + XCI_LZ4_MIN_MATCH + nibble + (nibble == XCI_LZ4_NIBBLE ? above : 0);
+        if (full == 3 || next > limit)
+            break;
+        xci_list_change(weights, at++, produced / 8, (head >> 8 & 0xff) << (8 * (produced % 8)));
+        produced = next;
+        in += 5 + (nibble == XCI_LZ4_NIBBLE ? full + 1 : 0);
     }
-    at->mask = lister->open_mask;
-    at->word = lister->open_word;
-    at += lister->open_mask != 0;
-    lister->open_mask = mask;
-    lister->open_word = word;
-    __builtin_prefetch((const void *)((uintptr_t)lister->weights + (uint64_t)word * 8));
+    lister->walk.at = in;
+    lister->walk.produced = produced;
     return at;
 }
 
-/* Adds up to eight mask bytes that begin at `position`. */
-XCI_CPU_INLINE xci_change *xci_list_bytes(xci_lister *lister, uint32_t position, uint64_t mask, xci_change *at) {
-    const uint32_t shift = position % 8 * 8;
-    const uint64_t high = mask >> 1 >> (63 - shift);
-    at = xci_list_part(lister, position / 8, mask << shift, at);
-    if (__builtin_expect(high != 0, 0))
-        at = xci_list_part(lister, position / 8 + 1, high, at);
-    return at;
-}
-
-/* The kind of sequence that a sparse mask consists of, from one load: 1 to 4 literals and a match that is 19 or
- * more bytes long, of which a few length bytes tell. False: none of that kind, or too near an end; nothing
- * was done. */
-XCI_CPU_INLINE bool xci_list_short(xci_lister *lister, xci_change **at) {
-    xci_lz4_walk *walk = &lister->walk;
-    if (walk->end - walk->at < 8)
-        return false;
-    const uint64_t head = xci_load64(walk->at);
-    const uint32_t literals = (uint32_t)(head >> 4) & 15;
-    if ((head & 15) != 15 || literals - 1 > 3)
-        return false;
-    const uint64_t mask = head >> 8 & (UINT64_MAX >> (64 - 8 * literals));
-    const uint64_t tail = head >> 8 >> (8 * literals);
-    const uint64_t lengths = tail >> 16;
-    const uint32_t full = (uint32_t)__builtin_ctzll(~lengths) / 8;
-    const uint32_t match = 19 + 255 * full + (uint8_t)(lengths >> (8 * full));
-    const uint32_t produced = walk->produced + literals;
-    if ((tail & 0xffff) != 1 || mask >> (8 * literals - 8) != 0 || full + literals > 4 ||
-        walk->bytes - produced < match + XCI_LZ4_LAST_LITERALS)
-        return false;
-    *at = xci_list_bytes(lister, walk->produced, mask, *at);
-    walk->at += 4 + literals + full;
-    walk->produced = produced + match;
-    return true;
-}
-
-/* Any other sequence: takes up its literals. */
-XCI_CPU_INLINE bool xci_list_sequence(xci_lister *lister) {
+/* Any sequence: takes up its literals. False at the end of the block, or where it is damaged. */
+XCI_CPU_INLINE bool xci_next_literals(xci_lister *lister) {
     xci_lz4_sequence sequence;
     if (!xci_lz4_next(&lister->walk, &sequence))
         return false;
@@ -104,76 +81,123 @@ XCI_CPU_INLINE bool xci_list_sequence(xci_lister *lister) {
     return true;
 }
 
-/* Lists words until the batch is full or the block is at its end; returns how many. */
-XCI_CPU_INLINE uint32_t xci_list_changes(xci_lister *lister, xci_change *changes) {
-    xci_change *at = changes, *const last = changes + XCI_BATCH;
-    while (at < last) {
+/* The bytes of literals that lie in the next word. */
+XCI_CPU_INLINE uint64_t xci_take_literals(xci_lister *lister, uint32_t *word) {
+    const uint32_t begin = lister->position % 8;
+    const uint32_t count = lister->left < 8 - begin ? lister->left : 8 - begin;
+    const uint64_t mask = lister->walk.end - lister->literals >= 8
+                              ? xci_load64(lister->literals) & (UINT64_MAX >> (64 - 8 * count))
+                              : xci_load_part(lister->literals, count);
+    *word = lister->position / 8;
+    lister->literals += count;
+    lister->position += count;
+    lister->left -= count;
+    return mask << (8 * begin);
+}
+
+/* Lists parts of words until the list is full or the block is at its end; returns how many. */
+static __attribute__((noinline)) uint32_t xci_list_changes(xci_lister *lister, xci_change *list) {
+    xci_change *at = list, *const full_list = list + XCI_BATCH;
+    while (at < full_list) {
         if (lister->left == 0) {
-            if (xci_list_short(lister, &at))
-                continue;
-            if (!xci_list_sequence(lister))
+            at = xci_list_singles(lister, at, full_list);
+            if (at == full_list || !xci_next_literals(lister))
                 break;
         }
-        const uint32_t count = lister->left < 8 ? lister->left : 8;
-        const uint64_t mask = count == 8 ? xci_load64(lister->literals)
-                                         : xci_load_part(lister->literals, count);
-        at = xci_list_bytes(lister, lister->position, mask, at);
-        lister->literals += count;
-        lister->position += count;
-        lister->left -= count;
+        while (at < full_list && lister->left > 0) {
+            uint32_t word;
+            const uint64_t mask = xci_take_literals(lister, &word);
+            xci_list_change(lister->weights, at, word, mask);
+            at += mask != 0;
+        }
     }
-    return (uint32_t)(at - changes);
+    return (uint32_t)(at - list);
+}
+
+typedef void (*xci_visitor)(void *state, const xci_change *list, uint32_t count);
+
+/* Calls visit for the changes of an LZ4 block, in rising order. False: it is damaged, found before or after
+ * some calls. */
+XCI_CPU_INLINE bool xci_visit_changes(const xci_block_job *job, xci_visitor visit, void *state) {
+    xci_lister lister = {
+        .walk = xci_lz4_begin(job->block, job->block_bytes, job->bytes), .weights = job->weights};
+    xci_change lists[2][XCI_BATCH];
+    uint32_t listed = xci_list_changes(&lister, lists[0]);
+    for (uint32_t batch = 0; listed > 0; ++batch) {
+        const uint32_t next = xci_list_changes(&lister, lists[(batch + 1) & 1]);
+        visit(state, lists[batch & 1], listed);
+        listed = next;
+    }
+    return lister.walk.state == XCI_LZ4_DONE;
 }
 
 typedef struct xci_checker {
+    const uint8_t *weights;
+    uint32_t bytes;
+    uint32_t word; /* may get more parts */
+    uint64_t mask;
     xci_tally tally;
     xci_cursor cursor;
 } xci_checker;
 
-XCI_CPU_INLINE void xci_check_change(xci_checker *checker, const xci_block_job *job, uint32_t word, uint64_t mask) {
-    const uint64_t old_word = job->weights != NULL ? xci_load_word(job->weights, word, job->bytes) : 0;
-    xci_tally_word(&checker->tally, &checker->cursor, word, old_word, mask);
+XCI_CPU_INLINE void xci_check_word(xci_tally *tally, xci_checker *checker, uint32_t word, uint64_t mask) {
+    const uint64_t old_word = checker->weights != NULL ? xci_load_word(checker->weights, word, checker->bytes) : 0;
+    xci_tally_word(tally, &checker->cursor, word, old_word, mask);
 }
 
-XCI_CPU_INLINE bool xci_check_lz4(xci_checker *checker, const xci_block_job *job) {
-    if (job->block_bytes >= job->bytes)
-        return false;
-    xci_lister lister = xci_lister_begin(job);
-    xci_change changes[2][XCI_BATCH + 2];
-    uint32_t listed = xci_list_changes(&lister, changes[0]);
-    for (uint32_t batch = 0; listed > 0; ++batch) {
-        const uint32_t next = xci_list_changes(&lister, changes[(batch + 1) & 1]);
-        for (uint32_t i = 0; i < listed; ++i)
-            xci_check_change(checker, job, changes[batch & 1][i].word, changes[batch & 1][i].mask);
-        listed = next;
+static __attribute__((noinline)) void xci_check_changes(void *state, const xci_change *list, uint32_t count) {
+    xci_checker *checker = state;
+    xci_tally tally = checker->tally;
+    uint32_t word = checker->word;
+    uint64_t mask = checker->mask;
+    for (uint32_t i = 0; i < count; ++i) {
+        if (__builtin_expect(list[i].word == word, 0)) {
+            mask |= list[i].mask;
+            continue;
+        }
+        if (__builtin_expect(mask != 0, 1))
+            xci_check_word(&tally, checker, word, mask);
+        word = list[i].word;
+        mask = list[i].mask;
     }
-    if (lister.open_mask != 0)
-        xci_check_change(checker, job, lister.open_word, lister.open_mask);
-    return lister.walk.state == XCI_LZ4_DONE;
+    checker->word = word;
+    checker->mask = mask;
+    checker->tally = tally;
 }
 
-XCI_CPU_INLINE bool xci_check_raw(xci_checker *checker, const xci_block_job *job) {
-    if (job->block_bytes != job->bytes)
-        return false;
+static void xci_check_raw(xci_checker *checker, const xci_block_job *job) {
     for (uint32_t word = 0; word * 8 < job->bytes; ++word) {
         const uint64_t mask = xci_load_word(job->block, word, job->bytes);
         if (mask != 0)
-            xci_check_change(checker, job, word, mask);
+            xci_check_word(&checker->tally, checker, word, mask);
     }
-    return true;
+}
+
+static bool xci_check_block(xci_checker *checker, const xci_block_job *job) {
+    if (job->block_codec == XORCAST_CODEC_RAW && job->block_bytes == job->bytes) {
+        xci_check_raw(checker, job);
+        return true;
+    }
+    if (job->block_codec != XORCAST_CODEC_LZ4 || job->block_bytes >= job->bytes)
+        return false;
+    const bool good = xci_visit_changes(job, xci_check_changes, checker);
+    if (checker->mask != 0)
+        xci_check_word(&checker->tally, checker, checker->word, checker->mask);
+    return good;
 }
 
 static void check(xci_block_job *jobs, uint64_t count) {
     for (uint64_t i = 0; i < count; ++i) {
         xci_block_job *job = &jobs[i];
-        xci_checker checker = {xci_tally_begin(job->element_bytes),
-                               xci_cursor_begin(job->segments, job->segment_count)};
-        const bool good = job->block_codec == XORCAST_CODEC_LZ4   ? xci_check_lz4(&checker, job)
-                          : job->block_codec == XORCAST_CODEC_RAW ? xci_check_raw(&checker, job)
-                                                                  : false;
+        xci_checker checker = {
+            .weights = job->weights,
+            .bytes = job->bytes,
+            .tally = xci_tally_begin(job->element_bytes),
+            .cursor = xci_cursor_begin(job->segments, job->segment_count),
+        };
+        job->status = xci_check_block(&checker, job) ? XORCAST_OK : XORCAST_DATA_CORRUPT;
         const xci_tally *tally = &checker.tally;
         const bool known = job->weights != NULL;
-        job->status = good ? XORCAST_OK : XORCAST_DATA_CORRUPT;
         job->bits_changed = tally->bits;
         job->bytes_changed = (uint32_t)tally->bytes;
         job->elements_changed = (uint32_t)tally->elements;
@@ -181,9 +205,14 @@ static void check(xci_block_job *jobs, uint64_t count) {
     }
 }
 
-XCI_CPU_INLINE void xci_apply_change(const xci_block_job *job, uint32_t word, uint64_t mask) {
-    uint8_t *at = job->weights + (size_t)word * 8;
-    const uint32_t left = job->bytes - word * 8;
+typedef struct xci_target {
+    uint8_t *weights;
+    uint32_t bytes;
+} xci_target;
+
+XCI_CPU_INLINE void xci_apply_word(uint8_t *weights, uint32_t bytes, uint32_t word, uint64_t mask) {
+    uint8_t *at = weights + (size_t)word * 8;
+    const uint32_t left = bytes - word * 8;
     if (__builtin_expect(left >= 8, 1)) {
         xci_store64(at, xci_load64(at) ^ mask);
         return;
@@ -193,29 +222,21 @@ XCI_CPU_INLINE void xci_apply_change(const xci_block_job *job, uint32_t word, ui
     memcpy(at, &changed, left);
 }
 
-XCI_CPU_INLINE void xci_apply_lz4(const xci_block_job *job) {
-    xci_lister lister = xci_lister_begin(job);
-    xci_change changes[2][XCI_BATCH + 2];
-    uint32_t listed = xci_list_changes(&lister, changes[0]);
-    for (uint32_t batch = 0; listed > 0; ++batch) {
-        const uint32_t next = xci_list_changes(&lister, changes[(batch + 1) & 1]);
-        for (uint32_t i = 0; i < listed; ++i)
-            xci_apply_change(job, changes[batch & 1][i].word, changes[batch & 1][i].mask);
-        listed = next;
-    }
-    if (lister.open_mask != 0)
-        xci_apply_change(job, lister.open_word, lister.open_mask);
+static void xci_apply_changes(void *state, const xci_change *list, uint32_t count) {
+    const xci_target target = *(const xci_target *)state;
+    for (uint32_t i = 0; i < count; ++i)
+        xci_apply_word(target.weights, target.bytes, list[i].word, list[i].mask);
 }
 
 static void apply(const xci_block_job *jobs, uint64_t count) {
     for (uint64_t i = 0; i < count; ++i) {
         const xci_block_job *job = &jobs[i];
-        if (job->block_codec == XORCAST_CODEC_LZ4) {
-            xci_apply_lz4(job);
-            continue;
-        }
-        for (uint32_t word = 0; word * 8 < job->bytes; ++word)
-            xci_apply_change(job, word, xci_load_word(job->block, word, job->bytes));
+        xci_target target = {job->weights, job->bytes};
+        if (job->block_codec == XORCAST_CODEC_LZ4)
+            (void)xci_visit_changes(job, xci_apply_changes, &target);
+        else
+            for (uint32_t word = 0; word * 8 < job->bytes; ++word)
+                xci_apply_word(job->weights, job->bytes, word, xci_load_word(job->block, word, job->bytes));
     }
 }
 

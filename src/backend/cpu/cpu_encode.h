@@ -37,18 +37,43 @@ XCI_CPU_INLINE void xci_prefetch(const uint8_t *at, size_t distance) {
     __builtin_prefetch((const void *)((uintptr_t)at + distance), 0, HINT);
 }
 
-/* Counts and writes listed words. While that goes on, the lines from `ahead` on are fetched. */
-XCI_CPU_INLINE void xci_encode_words(xci_encoder *encoder, const uint32_t *list, uint32_t count, size_t ahead) {
-    uint64_t masks[XCI_ENCODE_BATCH];
+/* Counts listed words and gives their masks. While that goes on, the lines from `ahead` on are fetched. */
+static __attribute__((noinline)) void xci_tally_words(xci_encoder *encoder, const uint32_t *list, uint32_t count,
+                                                      size_t ahead, uint64_t *masks) {
+    const uint8_t *const old_bytes = encoder->old_bytes, *const new_bytes = encoder->new_bytes;
+    const uint32_t bytes = encoder->bytes;
+    xci_tally tally = encoder->tally;
     for (uint32_t i = 0; i < count; ++i) {
-        xci_prefetch(encoder->old_bytes, ahead + i * XCI_LINE);
-        xci_prefetch(encoder->new_bytes, ahead + i * XCI_LINE);
-        const uint64_t old_word = xci_load_word(encoder->old_bytes, list[i], encoder->bytes);
-        masks[i] = old_word ^ xci_load_word(encoder->new_bytes, list[i], encoder->bytes);
-        xci_tally_word(&encoder->tally, &encoder->cursor, list[i], old_word, masks[i]);
+        xci_prefetch(old_bytes, ahead + i * XCI_LINE);
+        xci_prefetch(new_bytes, ahead + i * XCI_LINE);
+        const uint64_t old_word = xci_load_word(old_bytes, list[i], bytes);
+        masks[i] = old_word ^ xci_load_word(new_bytes, list[i], bytes);
+        xci_tally_word(&tally, &encoder->cursor, list[i], old_word, masks[i]);
     }
-    for (uint32_t i = 0; i < count && encoder->fits; ++i)
-        encoder->fits = xci_write_word(&encoder->writer, list[i], masks[i]);
+    encoder->tally = tally;
+}
+
+XCI_CPU_INLINE void xci_write_words(xci_encoder *encoder, const uint32_t *list, uint32_t count,
+                                    const uint64_t *masks, uint32_t codec) {
+    xci_writer writer = encoder->writer;
+    writer.codec = codec;
+    bool fits = encoder->fits;
+    for (uint32_t i = 0; i < count && fits; ++i)
+        fits = xci_write_word(&writer, list[i], masks[i]);
+    encoder->writer = writer;
+    encoder->fits = fits;
+}
+
+static __attribute__((noinline)) void xci_encode_words(xci_encoder *encoder, const uint32_t *list, uint32_t count,
+                                                       size_t ahead) {
+    uint64_t masks[XCI_ENCODE_BATCH];
+    xci_tally_words(encoder, list, count, ahead, masks);
+    if (!encoder->fits)
+        return;
+    if (encoder->writer.codec == XORCAST_CODEC_LZ4)
+        xci_write_words(encoder, list, count, masks, XORCAST_CODEC_LZ4);
+    else
+        xci_write_words(encoder, list, count, masks, XORCAST_CODEC_SNAPPY);
 }
 
 /* Lists the last line of a chunk, which is not whole. */
@@ -80,8 +105,8 @@ XCI_CPU_INLINE void xci_encode_stream(xci_encoder *encoder, const xci_encode_job
     xci_encode_words(encoder, list + batch, listed - batch, offset + XCI_AHEAD);
 }
 
-/* `codec` is a constant wherever this is inlined. */
-XCI_CPU_INLINE void xci_encode_chunk(xci_encode_job *job, uint32_t codec) {
+static void xci_encode_chunk(xci_encode_job *job) {
+    const uint32_t codec = job->codec;
     xci_encoder encoder = {
         .old_bytes = job->old_bytes,
         .new_bytes = job->new_bytes,
@@ -107,14 +132,8 @@ XCI_CPU_INLINE void xci_encode_chunk(xci_encode_job *job, uint32_t codec) {
 }
 
 static void encode(xci_encode_job *jobs, uint64_t count) {
-    for (uint64_t i = 0; i < count; ++i) {
-        if (jobs[i].codec == XORCAST_CODEC_LZ4)
-            xci_encode_chunk(&jobs[i], XORCAST_CODEC_LZ4);
-        else if (jobs[i].codec == XORCAST_CODEC_SNAPPY)
-            xci_encode_chunk(&jobs[i], XORCAST_CODEC_SNAPPY);
-        else
-            xci_encode_chunk(&jobs[i], XORCAST_CODEC_RAW);
-    }
+    for (uint64_t i = 0; i < count; ++i)
+        xci_encode_chunk(&jobs[i]);
 }
 
 #endif

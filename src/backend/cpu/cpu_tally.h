@@ -59,7 +59,8 @@ static inline void xci_cursor_set(xci_cursor *cursor, const xci_segment *segment
 }
 
 XCI_CPU_INLINE xci_cursor xci_cursor_begin(const xci_segment *segments, uint32_t segment_count) {
-    xci_cursor cursor = {.segment_end = segments + segment_count};
+    /* A job that nothing counts has no segments, not even an address to add 0 to. */
+    xci_cursor cursor = {.segment_end = segment_count > 0 ? segments + segment_count : segments};
     xci_cursor_set(&cursor, segments);
     return cursor;
 }

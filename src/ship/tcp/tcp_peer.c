@@ -305,8 +305,7 @@ static xorcast_status connect_to(xorcast_context *context, const struct addrinfo
     if (fd < 0)
         return connect_failed(context, errno, address);
     xorcast_status status = XORCAST_OK;
-    if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0 ||
-        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on) != 0)
+    if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0)
         status = connect_failed(context, errno, address);
     else if (connect(fd, at->ai_addr, at->ai_addrlen) != 0)
         status = errno == EINPROGRESS ? finish_connect(context, fd, address, deadline_ns)

@@ -1,0 +1,520 @@
+#!/usr/bin/env python3
+"""The command line tool on files: diff, apply, check, inspect, fold, bench and its manners.
+
+Checkpoints come from bench/gen with a fixed seed, and from recorded traces where XORCAST_TRACES
+names some. publish and follow have a test of their own.
+"""
+
+import json
+import os
+import pathlib
+import pty
+import re
+import resource
+import signal
+import subprocess
+import time
+import unittest
+
+import tool
+from tool import DEADLINE, DTYPES, ToolTest, content, copy_of, error_of, generate, rows, run
+from tool import remove, traces, weights_in
+
+CODECS = ("raw", "lz4", "snappy")
+THREADS = (1, 2, 7)
+COMMANDS = ("diff", "apply", "check", "inspect", "fold", "publish", "follow", "bench")
+
+
+class RoundTrip(ToolTest):
+    def round_trip(self, old, new, *options):
+        """diff, then apply elsewhere and in place; the same delta for any number of threads."""
+        deltas = set()
+        for threads in THREADS:
+            delta, out = self.path(f"delta{threads}"), self.path(f"out{threads}")
+            self.good("diff", old, new, "-o", delta, "--threads", threads, *options)
+            self.good("check", old, delta, "--threads", threads)
+            self.good("apply", old, delta, "-o", out, "--threads", threads)
+            self.same(out, new)
+            deltas.add(delta.read_bytes())
+            remove(out)
+        self.assertEqual(len(deltas), 1, "the delta depends on the number of threads")
+        place = copy_of(old, self.path("place"))
+        self.good("apply", place, delta)
+        self.same(place, new)
+        remove(place)
+
+    def test_generated(self):
+        for dtype in DTYPES:
+            for shards in (1, 3):
+                old, new = generate(self.path(f"{dtype}-{shards}"), "--dtype", dtype, "--bytes",
+                                    "900k", "--shards", shards, "--extras", "--lr-like")
+                for codec in CODECS:
+                    with self.subTest(dtype=dtype, shards=shards, codec=codec):
+                        self.round_trip(old, new, "--codec", codec)
+                with self.subTest(dtype=dtype, shards=shards, second_pass="none"):
+                    self.round_trip(old, new, "--second-pass", "none")
+                if shards == 1:
+                    with self.subTest(dtype=dtype, single_file=True):
+                        self.round_trip(weights_in(old), weights_in(new))
+
+    def test_traces(self):
+        for name, steps in traces().items():
+            for codec in CODECS:
+                with self.subTest(trace=name, codec=codec):
+                    self.round_trip(steps[0], steps[1], "--codec", codec)
+            for old, new in zip(steps[1:], steps[2:]):
+                with self.subTest(trace=name, step=new.name):
+                    self.round_trip(old, new)
+                    self.round_trip(new, old)
+
+    def test_dense_and_nothing(self):
+        for density in ("0", "0.5"):
+            old, new = generate(self.path(density), "--bytes", "900k", "--density", density)
+            with self.subTest(density=density):
+                self.round_trip(old, new)
+        self.good("diff", old, old, "-o", self.path("none"))
+        self.assertLess(self.path("none").stat().st_size, 512)
+
+    def test_other_tensors(self):
+        """Another model altogether is a delta like any other."""
+        old, _ = generate(self.path("a"), "--bytes", "900k", "--shards", 3)
+        new, _ = generate(self.path("b"), "--bytes", "700k", "--dtype", "fp8", "--shards", 2)
+        self.round_trip(old, new)
+
+    def test_memory_limit(self):
+        old, new = generate(self.path("c"), "--bytes", "40m")
+
+        def limit():
+            resource.setrlimit(resource.RLIMIT_AS, (256 << 20, 256 << 20))
+
+        self.good("diff", old, new, "-o", self.path("d"), preexec_fn=limit)
+        self.good("apply", old, self.path("d"), "-o", self.path("out"), preexec_fn=limit)
+        self.same(self.path("out"), new)
+        process = self.bad(10, "diff", old, new, "-o", self.path("e"), "--scratch", "4k", "--json")
+        self.assertEqual(error_of(process)["status"], "NO_HOST_MEMORY")
+
+
+class Fold(ToolTest):
+    def chain(self, steps):
+        deltas = []
+        for i, (old, new) in enumerate(zip(steps, steps[1:])):
+            deltas.append(self.path(f"delta{i}"))
+            self.good("diff", old, new, "-o", deltas[-1], "--run", "chain", "--base", i,
+                      "--target", i + 1)
+        return deltas
+
+    def check_chain(self, steps):
+        deltas = self.chain(steps)
+        folded, out = self.path("folded"), self.path("out")
+        for threads in THREADS:
+            self.good("fold", *deltas, "-o", folded, "--threads", threads)
+            self.good("apply", steps[0], folded, "-o", out)
+            self.same(out, steps[-1])
+            remove(out)
+        row, = rows(self.good("inspect", folded, "--json").stdout)
+        self.assertEqual((row["base"]["step"], row["target"]["step"]), (0, len(steps) - 1))
+        return deltas
+
+    def test_chain(self):
+        for dtype in DTYPES:
+            with self.subTest(dtype=dtype):
+                self.check_chain(generate(self.path(dtype), "--dtype", dtype, "--bytes", "900k",
+                                          "--steps", 5, "--shards", 2, "--extras"))
+
+    def test_traces(self):
+        for name, steps in traces().items():
+            with self.subTest(trace=name):
+                self.check_chain(steps)
+
+    def test_order(self):
+        steps = generate(self.path("steps"), "--bytes", "500k", "--steps", 4)
+        first, second, third = self.chain(steps)
+        out = self.path("folded")
+        process = self.bad(32, "fold", second, first, "-o", out, "--json")
+        self.assertEqual(error_of(process)["status"], "VERSION_ORDER")
+        self.bad(32, "fold", first, third, "-o", out)
+        other = self.path("other")
+        self.good("diff", steps[1], steps[2], "-o", other, "--run", "else", "--base", 1,
+                  "--target", 2)
+        self.bad(31, "fold", first, other, "-o", out)
+        unnamed = [self.path("unnamed0"), self.path("unnamed2")]
+        for delta, (old, new) in zip(unnamed, (steps[0:2], steps[2:4])):
+            self.good("diff", old, new, "-o", delta)
+        self.bad(30, "fold", *unnamed, "-o", out)
+        self.assertFalse(out.exists())
+
+
+class BadInput(ToolTest):
+    def setUp(self):
+        super().setUp()
+        self.old, self.new, self.third = generate(self.path("steps"), "--bytes", "500k",
+                                                  "--steps", 3)
+        self.delta = self.path("delta")
+        self.good("diff", self.old, self.new, "-o", self.delta)
+
+    def refused(self, codes, checkpoint, delta, *options):
+        """check and apply refuse alike, and the checkpoint is as it was."""
+        before = content(checkpoint)
+        inodes = {p.name: p.stat().st_ino for p in checkpoint.iterdir()}
+        for command in ("check", "apply"):
+            process = run(command, checkpoint, delta, "--json", *options)
+            self.assertIn(process.returncode, codes, f"{command}: {process.stderr}")
+            error = error_of(process)
+            self.assertEqual(error["exit_code"], process.returncode)
+            self.assertTrue(error["text"])
+            self.assertEqual(process.stdout, b"")
+        self.assertEqual(content(checkpoint), before)
+        self.assertEqual({p.name: p.stat().st_ino for p in checkpoint.iterdir()}, inodes)
+        return error
+
+    def test_wrong_base(self):
+        error = self.refused({30}, self.third, self.delta)
+        self.assertEqual((error["status"], error["code"], error["remedy"]),
+                         ("BASE_MISMATCH", -401, "KEYFRAME"))
+        self.refused({30}, self.new, self.delta)
+
+    def test_one_bit_of_the_base(self):
+        path = weights_in(copy_of(self.old, self.path("flipped")))
+        raw = bytearray(path.read_bytes())
+        for at in (-1, -len(raw) // 2):
+            raw[at] ^= 0x80
+            path.write_bytes(raw)
+            self.refused({30}, path.parent, self.delta)
+            raw[at] ^= 0x80
+
+    def test_other_model(self):
+        other, _ = generate(self.path("other"), "--bytes", "500k", "--dtype", "fp8")
+        self.refused({33}, other, self.delta)
+
+    def test_truncated(self):
+        whole = self.delta.read_bytes()
+        cut = self.path("cut")
+        for count in sorted({0, 1, 7, 8, 63, 64, len(whole) // 3, len(whole) - 9, len(whole) - 1}):
+            with self.subTest(bytes=count):
+                cut.write_bytes(whole[:count])
+                self.refused({20}, self.old, cut)
+
+    def test_longer(self):
+        self.path("long").write_bytes(self.delta.read_bytes() + b"\0")
+        self.refused({20, 21}, self.old, self.path("long"))
+
+    def test_corrupt(self):
+        """Any byte changed, anywhere: damage is seen, or the bytes claim what is refused."""
+        whole = self.delta.read_bytes()
+        damaged = self.path("damaged")
+        ends = set(range(0, 48, 5)) | set(range(len(whole) - 48, len(whole), 5))
+        for at in sorted(ends | set(range(0, len(whole), len(whole) // 40))):
+            with self.subTest(byte=at):
+                raw = bytearray(whole)
+                raw[at] ^= 1 << at % 8
+                damaged.write_bytes(raw)
+                known_format = 64 <= at < len(whole) - 64
+                self.refused({21} if known_format else {20, 21, 22, 23}, self.old, damaged)
+
+    def test_no_delta_at_all(self):
+        for name, raw in (("zeros", bytes(4096)), ("text", b"{}\n" * 99)):
+            self.path(name).write_bytes(raw)
+            self.refused({20, 21, 22}, self.old, self.path(name))
+            self.assertIn(run("inspect", self.path(name)).returncode, (20, 21, 22))
+        self.refused({42}, self.old, self.path("absent"))
+        self.refused({2}, self.old, self.folder)
+
+    def test_checkpoint(self):
+        self.bad(42, "diff", self.path("absent"), self.new, "-o", self.path("x"))
+        self.path("empty").mkdir()
+        self.assertNotEqual(run("diff", self.path("empty"), self.new, "-o", "x").returncode, 0)
+        cut = copy_of(self.old, self.path("cut"))
+        os.truncate(weights_in(cut), 1000)
+        process = run("apply", cut, self.delta)
+        self.assertIn(process.returncode, (20, 21))
+        self.assertFalse(self.path("x").exists())
+
+
+class Inspect(ToolTest):
+    def test_fields(self):
+        old, new = generate(self.path("steps"), "--bytes", "3m", "--extras")
+        delta = self.path("delta")
+        self.good("diff", old, new, "-o", delta, "--run", "grpo \u2192 7", "--base", 11,
+                  "--target", 12, "--bound")
+        row, = rows(self.good("inspect", delta, "--json").stdout)
+        digest = re.compile(r"[0-9a-f]{32}")
+        for end, step in (("base", 11), ("target", 12)):
+            self.assertEqual((row[end]["run"], row[end]["step"]), ("grpo \u2192 7", step))
+            self.assertTrue(digest.fullmatch(row[end]["digest"]))
+        self.assertNotEqual(row["base"]["digest"], row["target"]["digest"])
+        self.assertEqual(row["base_fingerprint"], row["target_fingerprint"])
+        self.assertEqual(row["delta_bytes"], delta.stat().st_size)
+        self.assertEqual(row["format_version"], 0)
+        self.assertTrue(row["has_files"])
+        raw = [weights_in(step).read_bytes() for step in (old, new)]
+        mask = [a ^ b for a, b in zip(*raw)]
+        self.assertEqual(row["bytes_changed"], sum(1 for byte in mask if byte))
+        self.assertEqual(row["bits_changed"], sum(bin(byte).count("1") for byte in mask))
+        self.assertAlmostEqual(row["bytes_changed_share"],
+                               row["bytes_changed"] / row["bytes_covered"], places=6)
+        self.assertAlmostEqual(row["ratio"], row["bytes_covered"] / row["delta_bytes"], places=3)
+        for key in ("elements_changed", "chunks_changed", "elements_covered", "chunk_bytes",
+                    "group_bytes", "group_count", "part_count", "payload_bytes",
+                    "chunk_encoded_bytes"):
+            self.assertGreater(row[key], 0, key)
+        text = self.good("inspect", delta).stdout.decode()
+        for piece in ("grpo \u2192 7", "step 11", row["target"]["digest"], " %", "ratio"):
+            self.assertIn(piece, text)
+
+    def test_unnamed(self):
+        old, new = generate(self.path("steps"), "--bytes", "500k")
+        self.good("diff", old, new, "-o", self.path("delta"))
+        row, = rows(self.good("inspect", self.path("delta"), "--json").stdout)
+        self.assertEqual((row["base"]["run"], row["target"]["step"]), (None, None))
+        self.assertIn(b"not given", self.good("inspect", self.path("delta")).stdout)
+
+    def test_results(self):
+        """diff, apply, check and fold tell in JSON what inspect tells."""
+        old, new = generate(self.path("steps"), "--bytes", "500k")
+        delta, folded = self.path("delta"), self.path("folded")
+        seen = {}
+        for command in (("diff", old, new, "-o", delta), ("check", old, delta),
+                        ("fold", delta, "-o", folded), ("apply", old, delta, "-o", self.path("o"))):
+            row, = rows(self.good(*command, "--json").stdout)
+            self.assertEqual(row["event"], command[0])
+            seen[command[0]] = row["target"]
+        self.assertEqual(len({json.dumps(target) for target in seen.values()}), 1)
+
+
+class Output(ToolTest):
+    def setUp(self):
+        super().setUp()
+        self.old, self.new = generate(self.path("steps"), "--bytes", "500k")
+
+    def test_over_an_existing_file(self):
+        delta = self.path("delta")
+        delta.write_bytes(b"something else" * 100000)
+        os.chmod(delta, 0o600)
+        self.good("diff", self.old, self.new, "-o", delta)
+        self.good("check", self.old, delta)
+
+    def test_mode_follows_the_umask(self):
+        self.good("diff", self.old, self.new, "-o", self.path("delta"),
+                  preexec_fn=lambda: os.umask(0o027))
+        self.assertEqual(self.path("delta").stat().st_mode & 0o777, 0o640)
+
+    def test_failure_leaves_what_was_there(self):
+        delta = self.path("delta")
+        delta.write_bytes(b"precious")
+        self.bad(42, "diff", self.path("absent"), self.new, "-o", delta)
+        self.assertEqual(delta.read_bytes(), b"precious")
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["delta", "steps"])
+
+    def test_never_over_its_input(self):
+        delta = self.path("delta")
+        self.good("diff", self.old, self.new, "-o", delta)
+        before = delta.read_bytes()
+        os.symlink(delta, self.path("link"))
+        for command in (("fold", delta, "-o", delta), ("fold", delta, "-o", self.path("link")),
+                        ("apply", self.old, delta, "-o", delta),
+                        ("diff", weights_in(self.old), weights_in(self.new), "-o",
+                         weights_in(self.new)),
+                        ("diff", self.old, self.new, "-o", self.old / "delta")):
+            self.bad(2, *command)
+        self.assertEqual(delta.read_bytes(), before)
+
+    def test_no_place_for_it(self):
+        self.bad(2, "diff", self.old, self.new, "-o", self.folder)
+        self.bad(42, "diff", self.old, self.new, "-o", self.path("no") / "such" / "folder")
+        self.bad(2, "diff", self.old, self.new)
+
+    def test_standard_output(self):
+        delta = self.path("delta")
+        self.good("diff", self.old, self.new, "-o", delta)
+        piped = self.good("diff", self.old, self.new, "-o", "-", "--json")
+        self.assertEqual(piped.stdout, delta.read_bytes())
+        self.assertEqual(rows(piped.stderr)[0]["event"], "diff")
+        self.assertEqual(self.good("fold", delta, "-o", "-", "-q").stderr, b"")
+        master, slave = pty.openpty()
+        self.addCleanup(os.close, master)
+        process = run("diff", self.old, self.new, "-o", "-", stdout=slave)
+        os.close(slave)
+        self.assertEqual(process.returncode, 2)
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "there is no /dev/full")
+    def test_results_that_cannot_be_written(self):
+        self.good("diff", self.old, self.new, "-o", self.path("delta"))
+        with open("/dev/full", "wb") as full:
+            for command in (("inspect", self.path("delta")), ("help",),
+                            ("diff", self.old, self.new, "-o", "-")):
+                self.bad(13, *command, stdout=full)
+
+    def test_apply_into_a_used_folder(self):
+        self.good("diff", self.old, self.new, "-o", self.path("delta"))
+        self.path("used").mkdir()
+        self.path("used/file").write_bytes(b"precious")
+        self.bad(2, "apply", self.old, self.path("delta"), "-o", self.path("used"))
+        self.assertEqual(content(self.path("used")).keys(), {"file"})
+
+    def test_signal_removes_the_unfinished(self):
+        old, new = generate(self.path("big"), "--bytes", "40m", "--density", "0.5")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            running = self.start("diff", old, new, "-o", self.path("slow"), "--codec", "raw",
+                                 "--level", 19, "--threads", 1)
+            end = time.monotonic() + DEADLINE
+            while not list(self.folder.glob("slow.*")) and time.monotonic() < end:
+                time.sleep(0.005)
+            running.process.send_signal(number)
+            running.finish(-number)
+            self.assertEqual(list(self.folder.glob("slow*")), [])
+
+
+class Terminal(ToolTest):
+    def test_progress_only_there(self):
+        old, new = generate(self.path("steps"), "--bytes", "8m")
+        command = ("diff", old, new, "-o", self.path("delta"))
+        for options in ((), ("--quiet",), ("--json",)):
+            process = self.good(*command, *options)
+            for sign in (b"\r", b"\x1b", b"comparing"):
+                self.assertNotIn(sign, process.stderr + process.stdout)
+        for options, bar in (((), True), (("--quiet",), False), (("--json",), False)):
+            seen = self.on_terminal(*command, *options)
+            self.assertEqual(b"comparing [" in seen, bar, seen)
+            if bar:
+                self.assertTrue(seen.endswith(b"\r\x1b[K"), "the bar is left on the screen")
+
+    def on_terminal(self, *arguments):
+        """What a terminal at standard error is sent."""
+        master, slave = pty.openpty()
+        try:
+            self.good(*arguments, stderr=slave)
+            os.set_blocking(master, False)
+            return os.read(master, 1 << 16)
+        except BlockingIOError:
+            return b""
+        finally:
+            os.close(slave)
+            os.close(master)
+
+    def test_quiet(self):
+        old, new = generate(self.path("steps"), "--bytes", "500k")
+        delta = self.path("delta")
+        for command in (("diff", old, new, "-o", delta), ("check", old, delta),
+                        ("inspect", delta), ("apply", old, delta, "-o", self.path("out"))):
+            process = self.good(*command, "-q")
+            self.assertEqual(process.stdout + process.stderr, b"")
+
+
+class Words(ToolTest):
+    def test_help(self):
+        overview = self.good("help").stdout
+        self.assertEqual(self.good("--help").stdout, overview)
+        for command in COMMANDS:
+            self.assertIn(command.encode(), overview)
+            text = self.good("help", command).stdout.decode()
+            self.assertEqual(self.good(command, "--help").stdout.decode(), text)
+            self.assertEqual(self.good(command, "-h").stdout.decode(), text)
+            self.assertTrue(text.startswith(f"usage: xorcast {command}"))
+            for piece in ("\nexample:\n", f"xorcast {command} ", "\noptions:\n", "--json",
+                          "exit codes:"):
+                self.assertIn(piece, text)
+            self.assertLessEqual(max(map(len, text.splitlines())), 100)
+        codes = self.good("help", "exit-codes").stdout.decode()
+        for piece in ("30  BASE_MISMATCH", "KEYFRAME", "70  INTERNAL", " 0  OK"):
+            self.assertIn(piece, codes)
+
+    def test_man_page(self):
+        """The manual knows every command, every option and every exit code that the help knows."""
+        source = os.environ.get("XORCAST_SOURCE", pathlib.Path(__file__).parents[2])
+        page = (pathlib.Path(source) / "docs/xorcast.1").read_text(encoding="utf-8")
+        page = page.replace("\\-", "-")
+        for command in COMMANDS:
+            self.assertRegex(page, rf"(?m)^\.SS {command}\b")
+            for option in re.findall(r"^ .*?(--[a-z-]+)", run("help", command).stdout.decode(),
+                                     re.M):
+                self.assertIn(option, page, command)
+        for row in run("help", "exit-codes").stdout.decode().splitlines()[2:]:
+            code, status = row.split()[:2]
+            self.assertRegex(page, rf"{code}\t{status}\b")
+
+    def test_version(self):
+        text = self.good("--version").stdout.decode()
+        row, = rows(self.good("--version", "--json").stdout)
+        self.assertEqual(text, f"xorcast {row['version']}\n")
+
+    def test_wrong_usage(self):
+        cases = (
+            ((), "xorcast help"),
+            (("dif",), "xorcast help"),
+            (("help", "dif"), "xorcast help"),
+            (("diff",), "diff OLD NEW"),
+            (("diff", "a", "b"), "-o"),
+            (("diff", "a", "b", "c", "-o", "d"), "'c'"),
+            (("inspect",), "inspect DELTA"),
+            (("inspect", "a", "b"), "'b'"),
+            (("check", "a"), "check CHECKPOINT DELTA"),
+            (("apply", "a"), "apply CHECKPOINT DELTA"),
+            (("fold", "-o", "d"), "fold DELTA..."),
+            (("publish",), "publish DIRECTORY"),
+            (("follow", "tcp:127.0.0.1:1"), "follow URL CHECKPOINT"),
+            (("diff", "--nonsense"), "--nonsense"),
+            (("diff", "-z"), "-z"),
+            (("check", "--codec", "lz4", "a", "b"), "--codec"),
+            (("diff", "a", "b", "--codec"), "--codec"),
+            (("diff", "a", "b", "-o", "d", "--codec", "gzip"), "gzip"),
+            (("diff", "a", "b", "-o", "d", "--threads", "0"), "--threads"),
+            (("diff", "a", "b", "-o", "d", "--threads", "-1"), "-1"),
+            (("diff", "a", "b", "-o", "d", "--threads", "2x"), "2x"),
+            (("diff", "a", "b", "-o", "d", "--level", "99"), "99"),
+            (("diff", "a", "b", "-o", "d", "--base", "18446744073709551615"), "--base"),
+            (("diff", "a", "b", "-o", "d", "--base", "99999999999999999999"), "--base"),
+            (("diff", "a", "b", "-o", "d", "--scratch", "20000000000g"), "--scratch"),
+            (("diff", "a", "b", "-o", "d", "--run", "x" * 64), "--run"),
+            (("publish", "a", "--interval", "soon"), "soon"),
+            (("publish", "a", "--interval", "nan"), "nan"),
+            (("bench", "--density", "0.9"), "0.9"),
+        )
+        for arguments, hint in cases:
+            with self.subTest(arguments=arguments):
+                process = self.bad(2, *arguments, cwd=self.folder)
+                self.assertIn(hint, process.stderr.decode())
+                self.assertEqual(process.stdout, b"")
+                process = self.bad(2, *arguments, "--json", cwd=self.folder)
+                if arguments[-1:] != ("--codec",):
+                    self.assertIn(hint, error_of(process)["text"])
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_json_of_odd_names(self):
+        """Names are bytes; JSON is UTF-8 all the same."""
+        for name in (b"\xff\xfe", b"quote\"back\\slash", b"\x01\x1b\n", b"\xed\xa0\x80\xc0\x80",
+                     b"cut\xe2\x86", "\u2192".encode()):
+            process = subprocess.run([tool.TOOL, b"inspect", name, b"--json"], cwd=self.folder,
+                                     stderr=subprocess.PIPE, timeout=DEADLINE, check=False)
+            self.assertEqual(process.returncode, 42)
+            line, = process.stderr.decode("utf-8").splitlines()
+            text = json.loads(line)["error"]["text"]
+            kept = name.decode("utf-8", errors="replace")
+            if "\ufffd" in kept:
+                self.assertIn("\ufffd", text)
+            else:
+                self.assertIn(kept, text)
+
+    def test_error_fields(self):
+        error = error_of(self.bad(42, "inspect", self.path("absent"), "--json"))
+        self.assertEqual(set(error), {"status", "code", "exit_code", "remedy", "text", "tensor",
+                                      "chunk", "os_error"})
+        self.assertEqual((error["status"], error["os_error"], error["tensor"]),
+                         ("NOT_FOUND", 2, None))
+
+
+class Bench(ToolTest):
+    def test_phases(self):
+        row, = rows(self.good("bench", "--bytes", "8m", "--repeat", 3, "--threads", 2,
+                              "--json").stdout)
+        for phase in ("read", "encode", "finish", "stage", "commit", "digest"):
+            self.assertGreater(row[phase]["ns"], 0)
+            self.assertGreater(row[phase]["of_read_bound"], 0)
+        self.assertEqual(row["read"]["of_read_bound"], 1)
+        self.assertAlmostEqual(row["delta"]["bytes_changed_share"], 0.006, delta=0.001)
+        self.assertGreater(row["entropy_bound_bytes"], 0)
+        text = self.good("bench", "--bytes", "2m", "--repeat", 1, "--codec", "snappy").stdout
+        self.assertIn(b"read bound", text)
+
+
+if __name__ == "__main__":
+    tool.main()
