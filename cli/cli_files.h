@@ -23,8 +23,8 @@ typedef struct cli_output {
     xorcast_sink sink; /* what the library writes through; valid where this struct stands */
 } cli_output;
 
-/* Starts writing `path`, which must be none of the `inputs` nor in one of them, and no terminal if it
- * is "-". */
+/* Starts writing `path`, which must be none of the `inputs` nor in one of them, and no terminal
+ * if it is "-". */
 xorcast_status cli_output_open(cli_session *session, const char *path, char *const *inputs,
                                int input_count, cli_output *output);
 /* Puts the file in its place, whole and on disk. The output is closed in any case. */

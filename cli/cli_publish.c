@@ -85,9 +85,8 @@ static void print_version(const cli_options *o, const xorcast_publisher_stats *s
            cli_percent((double)counts->elements_changed, (double)counts->elements_covered).text,
            cli_bytes((double)stats->delta.delta_bytes).text,
            cli_ratio(bytes, (double)stats->delta.delta_bytes).text,
-           cli_bytes(stats->delta.entropy_bound_bytes).text,
-           cli_time(stats->encode_ns).text, stats->peers,
-           cli_digest(stats->version.digest).text);
+           cli_bytes(stats->delta.entropy_bound_bytes).text, cli_time(stats->encode_ns).text,
+           stats->peers, cli_digest(stats->version.digest).text);
     fflush(stdout);
 }
 
@@ -177,12 +176,9 @@ static xorcast_status publish_all(publication *p) {
     return XORCAST_OK;
 }
 
-/* With --linger for its time, else until the followers that are there have the last version. */
-static xorcast_status linger(publication *p) {
-    const uint64_t asked_ms = p->session->options.linger_ms;
-    const bool until_current = asked_ms == CLI_NO_NUMBER;
-    const uint64_t end =
-        cli_now_ns() + (until_current ? LAST_PEERS_MS : asked_ms) * UINT64_C(1000000);
+/* For `ms`, or until the followers that are there have the last version. */
+static xorcast_status linger(publication *p, uint64_t ms, bool until_current) {
+    const uint64_t end = cli_now_ns() + ms * 1000000;
     xorcast_publisher_stats stats;
     xorcast_publisher_get_stats(p->publisher, &stats);
     while (cli_now_ns() < end && !(until_current && stats.peers_current >= stats.peers)) {
@@ -193,6 +189,23 @@ static xorcast_status linger(publication *p) {
     return cli_stop_check(p->session);
 }
 
+/* A step that cannot be published does not take the one before from those who are fetching it. */
+static xorcast_status serve(publication *p) {
+    cli_session *session = p->session;
+    const uint64_t linger_ms = session->options.linger_ms;
+    const xorcast_status status = publish_all(p);
+    if (status == XORCAST_OK && linger_ms != CLI_NO_NUMBER)
+        return linger(p, linger_ms, false);
+    if (status == XORCAST_CANCELLED)
+        return status;
+    const xorcast_error failure = cli_failure(session, status);
+    const xorcast_status lingered = linger(p, LAST_PEERS_MS, true);
+    if (status >= 0)
+        return lingered;
+    session->failure = failure;
+    return status;
+}
+
 xorcast_status cli_publish(cli_session *session) {
     publication p = {.session = session};
     CLI_TRY(cli_stop_catch(session));
@@ -200,9 +213,7 @@ xorcast_status cli_publish(cli_session *session) {
     if (status == XORCAST_OK)
         status = open_publisher(&p);
     if (status == XORCAST_OK)
-        status = publish_all(&p);
-    if (status == XORCAST_OK)
-        status = linger(&p);
+        status = serve(&p);
     if (p.publisher != NULL)
         print_end(&p);
     xorcast_publisher_close(p.publisher);

@@ -76,8 +76,10 @@ static words time_in_words(uint64_t ns) {
     words out;
     if (ns < 1000000)
         (void)snprintf(out.text, sizeof out.text, "%.0f us", (double)ns / 1e3);
-    else
+    else if (ns < 1000000000)
         (void)snprintf(out.text, sizeof out.text, "%.1f ms", (double)ns / 1e6);
+    else
+        (void)snprintf(out.text, sizeof out.text, "%.2f s", (double)ns / 1e9);
     return out;
 }
 

@@ -1,17 +1,17 @@
 /* xorcast: keeps the weights of RL samplers bit-identical to the trainer's.
  *
  * The trainer publishes versions of a bundle of named tensors; each version travels as a delta, the
- * compressed XOR of the new bytes with the bytes published before. A sampler stages a delta while it
- * keeps generating and commits it in place, in milliseconds. Bytes are never interpreted: any dtype,
- * any value, bit for bit.
+ * compressed XOR of the new bytes with the bytes published before. A sampler stages a delta while
+ * it keeps generating and commits it in place, in milliseconds. Bytes are never interpreted: any
+ * dtype, any value, bit for bit.
  *
  *     trainer:  publisher_open -> { begin -> put ... -> finish } -> publisher_close
  *     sampler:  subscriber_open -> { poll -> stage -> commit -> wait } -> subscriber_close
  *
  * Rules that hold for every call unless its own text says otherwise:
  *   status      Negative is a failure, 0 is success, positive is "not now". Outputs (last, named
- *               ..._out) are written only on XORCAST_OK. After a failure the object stays usable and
- *               weights are bit-identical to what they were, except for status XORCAST_WEIGHTS_...
+ *               ..._out) are written only on XORCAST_OK. After a failure the object stays usable
+ *               and weights are bit-identical to what they were, except for status XORCAST_WEIGHTS_...
  *   ownership   What the caller passes stays the caller's; it may be freed when the call returns,
  *               except the memory of tensors, which a bundle refers to until it is destroyed.
  *   threads     One thread at a time per context and what was made from it. Different contexts are
@@ -44,36 +44,36 @@ extern "C" {
 #endif
 
 /* ---- Status ------------------------------------------------------------------------------------
- * X(name, value, remedy, exit code of the CLI, text). The hundreds say what is wrong, the remedy says
- * what to do. Values are never reused. */
-#define XORCAST_STATUS_LIST(X)                                                                       \
-    X(NOTHING_NEW, 1, "WAIT", 0, "there is no newer version yet")                                    \
-    X(IN_PROGRESS, 2, "WAIT", 0, "the work goes on; call again")                                     \
-    X(OK, 0, "NONE", 0, "done")                                                                      \
-    X(BAD_ARGUMENT, -101, "FIX", 2, "an argument is wrong")                                          \
-    X(BAD_STATE, -102, "FIX", 2, "the call does not fit the state of the object")                    \
-    X(BUFFER_TOO_SMALL, -103, "FIX", 2, "the caller's buffer is too small")                          \
-    X(UNSUPPORTED, -104, "FIX", 3, "this cannot be done here")                                       \
-    X(NO_HOST_MEMORY, -201, "RETRY", 10, "host memory or the scratch limit is exhausted")            \
-    X(NO_DEVICE_MEMORY, -202, "RETRY", 10, "device memory is exhausted")                             \
-    X(TIMED_OUT, -203, "RETRY", 11, "the deadline passed")                                           \
-    X(CANCELLED, -204, "RETRY", 12, "the work was cancelled")                                        \
-    X(IO_FAILED, -205, "RETRY", 13, "a file could not be read or written")                           \
-    X(DATA_TRUNCATED, -301, "REFETCH", 20, "the bytes end too early")                                \
-    X(DATA_CORRUPT, -302, "REFETCH", 21, "the bytes are damaged or were made by something else")     \
-    X(DATA_VERSION, -303, "UPGRADE", 22, "the bytes are in a format this library does not know")     \
-    X(DATA_LIMIT, -304, "REFUSE", 23, "the bytes ask for more than the limits allow")                \
-    X(BASE_MISMATCH, -401, "KEYFRAME", 30, "the weights are not the version this delta starts from") \
-    X(RUN_MISMATCH, -402, "FIX", 31, "the versions belong to different runs")                        \
-    X(VERSION_ORDER, -403, "FIX", 32, "the versions do not follow each other")                       \
-    X(LAYOUT_MISMATCH, -404, "FIX", 33, "names, dtypes or shapes differ")                            \
-    X(VERSION_GONE, -405, "KEYFRAME", 34, "the version is no longer, or not yet, to be had")         \
-    X(LINK_DOWN, -501, "RETRY", 40, "the connection was lost")                                       \
-    X(LINK_REFUSED, -502, "FIX", 41, "the other side refused")                                       \
-    X(NOT_FOUND, -503, "FIX", 42, "no such file, address or object")                                 \
-    X(DEVICE_FAILED, -601, "RESTART", 50, "the device failed")                                       \
-    X(WEIGHTS_MIXED, -701, "FINISH_OR_UNDO", 60, "the weights are partly old and partly new")        \
-    X(WEIGHTS_WRONG, -702, "REPAIR", 61, "the weights are not what this version should be")          \
+ * X(name, value, remedy, exit code of the CLI, text). The hundreds say what is wrong, the remedy
+ * says what to do. Values are never reused. */
+#define XORCAST_STATUS_LIST(X)                                                                     \
+    X(NOTHING_NEW, 1, "WAIT", 0, "there is no newer version yet")                                  \
+    X(IN_PROGRESS, 2, "WAIT", 0, "the work goes on; call again")                                   \
+    X(OK, 0, "NONE", 0, "done")                                                                    \
+    X(BAD_ARGUMENT, -101, "FIX", 2, "an argument is wrong")                                        \
+    X(BAD_STATE, -102, "FIX", 2, "the call does not fit the state of the object")                  \
+    X(BUFFER_TOO_SMALL, -103, "FIX", 2, "the caller's buffer is too small")                        \
+    X(UNSUPPORTED, -104, "FIX", 3, "this cannot be done here")                                     \
+    X(NO_HOST_MEMORY, -201, "RETRY", 10, "host memory or the scratch limit is exhausted")          \
+    X(NO_DEVICE_MEMORY, -202, "RETRY", 10, "device memory is exhausted")                           \
+    X(TIMED_OUT, -203, "RETRY", 11, "the deadline passed")                                         \
+    X(CANCELLED, -204, "RETRY", 12, "the work was cancelled")                                      \
+    X(IO_FAILED, -205, "RETRY", 13, "a file could not be read or written")                         \
+    X(DATA_TRUNCATED, -301, "REFETCH", 20, "the bytes end too early")                              \
+    X(DATA_CORRUPT, -302, "REFETCH", 21, "the bytes are damaged or were made by something else")   \
+    X(DATA_VERSION, -303, "UPGRADE", 22, "the bytes are in a format this library does not know")   \
+    X(DATA_LIMIT, -304, "REFUSE", 23, "the bytes ask for more than the limits allow")              \
+    X(BASE_MISMATCH, -401, "KEYFRAME", 30, "the weights are not this delta's base")                          \
+    X(RUN_MISMATCH, -402, "FIX", 31, "the versions belong to different runs")                      \
+    X(VERSION_ORDER, -403, "FIX", 32, "the versions do not follow each other")                     \
+    X(LAYOUT_MISMATCH, -404, "FIX", 33, "names, dtypes or shapes differ")                          \
+    X(VERSION_GONE, -405, "KEYFRAME", 34, "the version is no longer, or not yet, to be had")       \
+    X(LINK_DOWN, -501, "RETRY", 40, "the connection was lost")                                     \
+    X(LINK_REFUSED, -502, "FIX", 41, "the other side refused")                                     \
+    X(NOT_FOUND, -503, "FIX", 42, "no such file, address or object")                               \
+    X(DEVICE_FAILED, -601, "RESTART", 50, "the device failed")                                     \
+    X(WEIGHTS_MIXED, -701, "FINISH_OR_UNDO", 60, "the weights are partly old and partly new")      \
+    X(WEIGHTS_WRONG, -702, "REPAIR", 61, "the weights are not what this version should be")        \
     X(INTERNAL, -901, "REPORT", 70, "a defect in xorcast")
 
 typedef enum xorcast_status {
@@ -85,14 +85,15 @@ typedef enum xorcast_status {
 /* Number of the loaded library, as XORCAST_VERSION_NUMBER. Never fails; any thread. */
 XORCAST_API uint32_t xorcast_library_version(void);
 
-/* The parts of the status table for one status: "BASE_MISMATCH", "KEYFRAME", the text, the CLI's exit
- * code. Unknown values give "UNKNOWN", "REPORT", a text, 70. Static strings; any thread. */
+/* The parts of the status table for one status: "BASE_MISMATCH", "KEYFRAME", the text, the CLI's
+ * exit code. Unknown values give "UNKNOWN", "REPORT", a text, 70. Static strings; any thread. */
 XORCAST_API const char *xorcast_status_name(xorcast_status status);
 XORCAST_API const char *xorcast_status_remedy(xorcast_status status);
 XORCAST_API const char *xorcast_status_text(xorcast_status status);
 XORCAST_API int xorcast_status_exit_code(xorcast_status status);
 
-/* ---- Context -----------------------------------------------------------------------------------*/
+/* ---- Context
+ * ----------------------------------------------------------------------------------- */
 
 typedef struct xorcast_context xorcast_context;
 typedef struct xorcast_bundle xorcast_bundle;
@@ -119,7 +120,8 @@ typedef struct xorcast_context_options {
     void (*log)(void *user, xorcast_log_level level, const char *text); /* NULL: standard error */
     void *user;                   /* handed to the three calls above, from any thread */
 } xorcast_context_options;
-#define XORCAST_CONTEXT_OPTIONS_INIT {(uint32_t)sizeof(xorcast_context_options), 0, NULL, 0, 0, 0, NULL, NULL, NULL, NULL}
+#define XORCAST_CONTEXT_OPTIONS_INIT                                                               \
+    { (uint32_t)sizeof(xorcast_context_options), 0, NULL, 0, 0, 0, NULL, NULL, NULL, NULL }
 
 /* Makes a context: a backend, a thread pool and an allocator. `options` may be NULL.
  * Fails with BAD_ARGUMENT, UNSUPPORTED (no such backend), NO_HOST_MEMORY. */
@@ -138,7 +140,8 @@ typedef struct xorcast_error {
     char text[512];          /* one sentence: what, where, and what to do */
 } xorcast_error;
 
-/* Copies the record of the last failure of any call on this context. Status OK if there was none. */
+/* Copies the record of the last failure of any call on this context. Status OK if there was
+ * none. */
 XORCAST_API void xorcast_last_error(xorcast_context *context, xorcast_error *error_out);
 
 typedef struct xorcast_memory {
@@ -147,11 +150,12 @@ typedef struct xorcast_memory {
 } xorcast_memory;
 XORCAST_API void xorcast_context_memory(xorcast_context *context, xorcast_memory *memory_out);
 
-/* ---- Digests and versions ----------------------------------------------------------------------*/
+/* ---- Digests and versions
+ * ---------------------------------------------------------------------- */
 
 /* 128 bits over content: for every 8-byte word a keyed mix of (word, tensor, position), summed. It
- * can be updated from changed words alone, and digests of disjoint parts add up, lane by lane, modulo
- * 2^64. Finds accidents, not forgers. docs/format.md defines it. */
+ * can be updated from changed words alone, and digests of disjoint parts add up, lane by lane,
+ * modulo 2^64. Finds accidents, not forgers. docs/format.md defines it. */
 typedef struct xorcast_digest { uint64_t lane[2]; } xorcast_digest;
 
 #define XORCAST_RUN_BYTES 64 /* a run's name, with its terminating zero */
@@ -164,20 +168,21 @@ typedef struct xorcast_version {
 
 /* ---- Bundles -----------------------------------------------------------------------------------
  * An ordered set of named tensors. Its order is the byte order of the names, so that both sides may
- * add in any order. Its layout (names, dtypes, shapes, sizes, chunk and group size) has a fingerprint;
- * only bundles of equal fingerprint exchange deltas. */
+ * add in any order. Its layout (names, dtypes, shapes, sizes, chunk and group size) has a
+ * fingerprint; only bundles of equal fingerprint exchange deltas. */
 
 typedef enum xorcast_memory_kind {
     XORCAST_MEMORY_HOST = 0,
     XORCAST_MEMORY_DEVICE = 1 /* of the context's backend and device */
 } xorcast_memory_kind;
 
-#define XORCAST_BOX_REPLICA 1u /* bytes that another box or rank counts: written, left out of digests */
+#define XORCAST_BOX_REPLICA                                                                        \
+    1u /* bytes that another box or rank counts: written, left out of digests */
 
-/* A rectangle of a tensor seen as rows of `row_bytes` (bytes of its last dimension unless the tensor
- * says otherwise): rows [row, row + row_count), bytes [column, column + column_bytes) of each, living at
- * data + r * pitch for r = 0, 1, ... Columns begin and end at multiples of 8 bytes of the tensor or
- * at its end. */
+/* A rectangle of a tensor seen as rows of `row_bytes` (bytes of its last dimension unless the
+ * tensor says otherwise): rows [row, row + row_count), bytes [column, column + column_bytes) of
+ * each, living at data + r * pitch for r = 0, 1, ... Columns begin and end at multiples of 8 bytes
+ * of the tensor or at its end. */
 typedef struct xorcast_box {
     uint64_t row, row_count;
     uint64_t column, column_bytes;
@@ -190,7 +195,8 @@ typedef struct xorcast_tensor {
     uint32_t struct_size;
     uint32_t memory_kind;  /* xorcast_memory_kind */
     const char *name;      /* UTF-8, 1 to 1023 bytes, unique in the bundle */
-    const char *dtype;     /* 1 to 15 bytes, compared but never interpreted; "BF16", "F8_E4M3", ... */
+    /* 1 to 15 bytes, compared but never interpreted; "BF16", "F8_E4M3", ... */
+    const char *dtype;
     const uint64_t *shape; /* `rank` numbers; a zero makes the tensor empty */
     uint32_t rank;         /* 0 to 16 */
     uint32_t box_count;    /* 0: the whole tensor lies at `data`, without gaps */
@@ -198,9 +204,11 @@ typedef struct xorcast_tensor {
     void *data;            /* not NULL unless bytes is 0 or boxes are given */
     const xorcast_box *boxes;
     uint64_t row_bytes;    /* of the rows that boxes are cut from; 0: the last dimension */
-    const char *alias_of;  /* another tensor of the bundle with the same memory (tied weights), else NULL */
+    /* another tensor of the bundle with the same memory (tied weights), else NULL */
+    const char *alias_of;
 } xorcast_tensor;
-#define XORCAST_TENSOR_INIT {(uint32_t)sizeof(xorcast_tensor), 0, NULL, NULL, NULL, 0, 0, 0, NULL, NULL, 0, NULL}
+#define XORCAST_TENSOR_INIT                                                                        \
+    { (uint32_t)sizeof(xorcast_tensor), 0, NULL, NULL, NULL, 0, 0, 0, NULL, NULL, 0, NULL }
 
 typedef struct xorcast_bundle_options {
     uint32_t struct_size;
@@ -218,7 +226,8 @@ typedef struct xorcast_layout {
     uint64_t total_bytes;       /* of all tensors, tied ones once */
     uint64_t covered_bytes;     /* of those, what this bundle's boxes count in its digest */
     uint64_t delta_bound_bytes; /* no delta of this layout is larger */
-    uint64_t publisher_bytes;   /* what a publisher allocates at most, besides log and delta in flight */
+    /* what a publisher allocates at most, besides log and delta in flight */
+    uint64_t publisher_bytes;
     uint64_t subscriber_bytes;  /* what a subscriber allocates at most, besides staged deltas */
 } xorcast_layout;
 
@@ -227,29 +236,37 @@ XORCAST_API xorcast_status xorcast_bundle_create(xorcast_context *context,
                                                  xorcast_bundle **bundle_out) XORCAST_MUST_USE;
 XORCAST_API void xorcast_bundle_destroy(xorcast_bundle *bundle);
 
-/* Adds one tensor; `tensor` and its strings are copied. Tensors may be added in any order, an alias
- * before its original too. Fails with BAD_ARGUMENT (what and which tensor), UNSUPPORTED (box edges). */
-XORCAST_API xorcast_status xorcast_bundle_add(xorcast_bundle *bundle, const xorcast_tensor *tensor) XORCAST_MUST_USE;
+/* Adds one tensor; `tensor` and its strings are copied. Tensors may be added in any order, an
+ * alias before its original too. Fails with BAD_ARGUMENT (what and which tensor), UNSUPPORTED
+ * (box edges). */
+XORCAST_API xorcast_status xorcast_bundle_add(xorcast_bundle *bundle,
+                                              const xorcast_tensor *tensor) XORCAST_MUST_USE;
 
-/* Checks and freezes the bundle and says what working with it costs. Two names for exactly the same memory
- * become aliases; a name twice, or memory that overlaps otherwise, is BAD_ARGUMENT. */
-XORCAST_API xorcast_status xorcast_bundle_seal(xorcast_bundle *bundle, xorcast_layout *layout_out) XORCAST_MUST_USE;
+/* Checks and freezes the bundle and says what working with it costs. Two names for exactly the same
+ * memory become aliases; a name twice, or memory that overlaps otherwise, is BAD_ARGUMENT. */
+XORCAST_API xorcast_status xorcast_bundle_seal(xorcast_bundle *bundle,
+                                               xorcast_layout *layout_out) XORCAST_MUST_USE;
 
-/* Index of a tensor by name (of its original, for an alias), and the reverse; names stay valid until
- * the bundle is destroyed. NOT_FOUND, or BAD_STATE before seal. */
-XORCAST_API xorcast_status xorcast_bundle_find(xorcast_bundle *bundle, const char *name, uint64_t *index_out) XORCAST_MUST_USE;
-XORCAST_API xorcast_status xorcast_bundle_name(xorcast_bundle *bundle, uint64_t index, const char **name_out) XORCAST_MUST_USE;
+/* Index of a tensor by name (of its original, for an alias), and the reverse; names stay valid
+ * until the bundle is destroyed. NOT_FOUND, or BAD_STATE before seal. */
+XORCAST_API xorcast_status xorcast_bundle_find(xorcast_bundle *bundle, const char *name,
+                                               uint64_t *index_out) XORCAST_MUST_USE;
+XORCAST_API xorcast_status xorcast_bundle_name(xorcast_bundle *bundle, uint64_t index,
+                                               const char **name_out) XORCAST_MUST_USE;
 
-/* What stands at an index, as it was added: of a checkpoint's bundle, how much memory to bring for whom. `data` is
- * NULL unless the tensor lies whole and without gaps in host memory; boxes are left out. Name, dtype and
- * shape stay valid until the bundle is destroyed. NOT_FOUND, or BAD_STATE before seal. */
+/* What stands at an index, as it was added: of a checkpoint's bundle, how much memory to bring for
+ * whom. `data` is NULL unless the tensor lies whole and without gaps in host memory; boxes are left
+ * out. Name, dtype and shape stay valid until the bundle is destroyed. NOT_FOUND, or BAD_STATE
+ * before seal. */
 XORCAST_API xorcast_status xorcast_bundle_describe(xorcast_bundle *bundle, uint64_t index,
                                                    xorcast_tensor *tensor_out) XORCAST_MUST_USE;
 
 /* Digest of the bytes that the bundle counts, from a full read. */
-XORCAST_API xorcast_status xorcast_bundle_digest(xorcast_bundle *bundle, xorcast_digest *digest_out) XORCAST_MUST_USE;
+XORCAST_API xorcast_status xorcast_bundle_digest(xorcast_bundle *bundle,
+                                                 xorcast_digest *digest_out) XORCAST_MUST_USE;
 
-/* ---- Deltas ------------------------------------------------------------------------------------*/
+/* ---- Deltas
+ * ------------------------------------------------------------------------------------ */
 
 typedef enum xorcast_codec {
     XORCAST_CODEC_RAW = 1,
@@ -283,7 +300,8 @@ typedef struct xorcast_delta_info {
     uint64_t delta_bytes;   /* the whole delta */
     uint64_t payload_bytes; /* of that, encoded chunks as stored */
     uint64_t chunk_encoded_bytes; /* encoded chunks before the second pass */
-    double entropy_bound_bytes; /* order-0 bound of positions and XOR bytes, by tensor; 0: not measured */
+    /* order-0 bound of positions and XOR bytes, by tensor; 0: not measured */
+    double entropy_bound_bytes;
 } xorcast_delta_info;
 
 /* Where bytes go to and come from. `write` and `read` return 0, or an errno value. */
@@ -304,25 +322,32 @@ typedef struct xorcast_delta_options {
     xorcast_encoding encoding;
     const char *run;        /* NULL: not named */
     uint64_t base_step, target_step;
-    void (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes); /* or NULL; any thread */
+    /* or NULL; any thread */
+    void (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes);
     void *user;
 } xorcast_delta_options;
-#define XORCAST_DELTA_OPTIONS_INIT \
-    {(uint32_t)sizeof(xorcast_delta_options), 0, XORCAST_ENCODING_INIT, NULL, XORCAST_NO_STEP, XORCAST_NO_STEP, NULL, NULL}
+#define XORCAST_DELTA_OPTIONS_INIT                                                                 \
+    {                                                                                              \
+        (uint32_t)sizeof(xorcast_delta_options), 0, XORCAST_ENCODING_INIT, NULL, XORCAST_NO_STEP,  \
+            XORCAST_NO_STEP, NULL, NULL                                                            \
+    }
 
-/* Writes the delta that turns `old_bundle`'s bytes into `new_bundle`'s to `sink`, in order, in pieces.
- * Same bytes and options, same delta, for any thread count and CPU. LAYOUT_MISMATCH if the layouts
- * differ; IO_FAILED if the sink refuses. */
-XORCAST_API xorcast_status xorcast_delta_encode(xorcast_bundle *old_bundle, xorcast_bundle *new_bundle,
-                                                const xorcast_delta_options *options, const xorcast_sink *sink,
+/* Writes the delta that turns `old_bundle`'s bytes into `new_bundle`'s to `sink`, in order, in
+ * pieces. Same bytes and options, same delta, for any thread count and CPU. LAYOUT_MISMATCH if the
+ * layouts differ; IO_FAILED if the sink refuses. */
+XORCAST_API xorcast_status xorcast_delta_encode(xorcast_bundle *old_bundle,
+                                                xorcast_bundle *new_bundle,
+                                                const xorcast_delta_options *options,
+                                                const xorcast_sink *sink,
                                                 xorcast_delta_info *info_out) XORCAST_MUST_USE;
 
 /* Identity and sizes of a delta; reads and checks its manifest only. */
-XORCAST_API xorcast_status xorcast_delta_inspect(xorcast_context *context, const xorcast_source *source,
+XORCAST_API xorcast_status xorcast_delta_inspect(xorcast_context *context,
+                                                 const xorcast_source *source,
                                                  xorcast_delta_info *info_out) XORCAST_MUST_USE;
 
-/* Everything apply would check, and nothing changed: every byte of the delta, and that it starts from
- * the bundle's present bytes. `info_out` may be NULL, here and below. */
+/* Everything apply would check, and nothing changed: every byte of the delta, and that it starts
+ * from the bundle's present bytes. `info_out` may be NULL, here and below. */
 XORCAST_API xorcast_status xorcast_delta_check(xorcast_bundle *bundle, const xorcast_source *source,
                                                xorcast_delta_info *info_out) XORCAST_MUST_USE;
 
@@ -330,25 +355,27 @@ XORCAST_API xorcast_status xorcast_delta_check(xorcast_bundle *bundle, const xor
 XORCAST_API xorcast_status xorcast_delta_apply(xorcast_bundle *bundle, const xorcast_source *source,
                                                xorcast_delta_info *info_out) XORCAST_MUST_USE;
 
-/* One delta from `count` consecutive ones (oldest first), without weights. RUN_MISMATCH, VERSION_ORDER
- * or BASE_MISMATCH if they do not follow each other. */
-XORCAST_API xorcast_status xorcast_delta_fold(xorcast_context *context, const xorcast_source *sources,
-                                              uint64_t count, const xorcast_delta_options *options,
-                                              const xorcast_sink *sink, xorcast_delta_info *info_out) XORCAST_MUST_USE;
+/* One delta from `count` consecutive ones (oldest first), without weights. RUN_MISMATCH,
+ * VERSION_ORDER or BASE_MISMATCH if they do not follow each other. */
+XORCAST_API xorcast_status xorcast_delta_fold(xorcast_context *context,
+                                              const xorcast_source *sources, uint64_t count,
+                                              const xorcast_delta_options *options,
+                                              const xorcast_sink *sink,
+                                              xorcast_delta_info *info_out) XORCAST_MUST_USE;
 
 /* ---- Checkpoints on disk -----------------------------------------------------------------------
  * A safetensors file, or a directory of them with whatever small files lie beside them. */
 
-/* Opens a checkpoint for reading and seals a bundle over it, read in windows: memory does not grow with
- * the checkpoint. The bundle belongs to the checkpoint. */
-XORCAST_API xorcast_status xorcast_checkpoint_open(xorcast_context *context, const char *path,
-                                                   const xorcast_bundle_options *options,
-                                                   xorcast_checkpoint **checkpoint_out) XORCAST_MUST_USE;
+/* Opens a checkpoint for reading and seals a bundle over it, read in windows: memory does not grow
+ * with the checkpoint. The bundle belongs to the checkpoint. */
+XORCAST_API xorcast_status xorcast_checkpoint_open(
+    xorcast_context *context, const char *path, const xorcast_bundle_options *options,
+    xorcast_checkpoint **checkpoint_out) XORCAST_MUST_USE;
 XORCAST_API void xorcast_checkpoint_close(xorcast_checkpoint *checkpoint);
 XORCAST_API xorcast_bundle *xorcast_checkpoint_bundle(xorcast_checkpoint *checkpoint);
 
-/* Writes the bundle's bytes as a safetensors file (atomically: temporary file, fsync, rename), or as
- * a directory of shards of at most `shard_bytes` with an index; 0: one file. */
+/* Writes the bundle's bytes as a safetensors file (atomically: temporary file, fsync, rename), or
+ * as a directory of shards of at most `shard_bytes` with an index; 0: one file. */
 XORCAST_API xorcast_status xorcast_checkpoint_write(xorcast_bundle *bundle, const char *path,
                                                     uint64_t shard_bytes) XORCAST_MUST_USE;
 
@@ -356,32 +383,38 @@ XORCAST_API xorcast_status xorcast_checkpoint_write(xorcast_bundle *bundle, cons
 XORCAST_API xorcast_status xorcast_checkpoint_load(xorcast_checkpoint *checkpoint,
                                                    xorcast_bundle *bundle) XORCAST_MUST_USE;
 
-/* The delta between two checkpoints, their files and headers included: tensors that were added, renamed or
- * resized are sent whole, and apply gives NEW file for file. */
+/* The delta between two checkpoints, their files and headers included: tensors that were added,
+ * renamed or resized are sent whole, and apply gives NEW file for file. */
 XORCAST_API xorcast_status xorcast_checkpoint_diff(xorcast_context *context, const char *old_path,
-                                                   const char *new_path, const xorcast_delta_options *options,
-                                                   const xorcast_sink *sink, xorcast_delta_info *info_out) XORCAST_MUST_USE;
+                                                   const char *new_path,
+                                                   const xorcast_delta_options *options,
+                                                   const xorcast_sink *sink,
+                                                   xorcast_delta_info *info_out) XORCAST_MUST_USE;
 XORCAST_API xorcast_status xorcast_checkpoint_check(xorcast_context *context, const char *path,
                                                     const xorcast_source *source,
                                                     xorcast_delta_info *info_out) XORCAST_MUST_USE;
-/* Writes the target checkpoint to `out_path`, or over `path` if it is NULL; the replacement is atomic,
- * and an interrupted one is finished or discarded by the next call on that path. */
+/* Writes the target checkpoint to `out_path`, or over `path` if it is NULL; the replacement is
+ * atomic, and an interrupted one is finished or discarded by the next call on that path. */
 XORCAST_API xorcast_status xorcast_checkpoint_apply(xorcast_context *context, const char *path,
-                                                    const xorcast_source *source, const char *out_path,
+                                                    const xorcast_source *source,
+                                                    const char *out_path,
                                                     xorcast_delta_info *info_out) XORCAST_MUST_USE;
 
-/* ---- Publisher ---------------------------------------------------------------------------------*/
+/* ---- Publisher
+ * --------------------------------------------------------------------------------- */
 
 typedef struct xorcast_publisher_options {
     uint32_t struct_size;
     uint32_t max_peers;        /* 0: 256 */
     const char *run;           /* the run's name; NULL: a random one */
     uint64_t step;             /* of the bytes that the bundle holds now */
-    uint64_t log_bytes;        /* deltas kept for samplers that fall behind; 0: a quarter of the weights */
+    /* deltas kept for samplers that fall behind; 0: a quarter of the weights */
+    uint64_t log_bytes;
     uint64_t peer_timeout_ms;  /* a peer that is silent in the middle of something; 0: 30 s */
     xorcast_encoding encoding;
     uint32_t insecure;         /* 1: listen on other addresses than loopback, unencrypted */
-    uint32_t measure_bound;    /* 1: entropy_bound_bytes in the statistics; reads each delta once more */
+    /* 1: entropy_bound_bytes in the statistics; reads each delta once more */
+    uint32_t measure_bound;
 } xorcast_publisher_options;
 #define XORCAST_PUBLISHER_OPTIONS_INIT \
     {(uint32_t)sizeof(xorcast_publisher_options), 0, NULL, 0, 0, 0, XORCAST_ENCODING_INIT, 0, 0}
@@ -389,7 +422,8 @@ typedef struct xorcast_publisher_options {
 typedef struct xorcast_publisher_stats {
     xorcast_version version;      /* published last */
     xorcast_delta_info delta;     /* that led to it */
-    uint64_t encode_ns, frame_ns, shadow_ns; /* diff+encode; second pass, checksums; shadow update */
+    /* diff+encode; second pass, checksums; shadow update */
+    uint64_t encode_ns, frame_ns, shadow_ns;
     uint64_t log_bytes, log_versions, oldest_step;
     uint64_t sent_bytes;          /* to all peers, since open */
     uint64_t peers;               /* connected now */
@@ -397,12 +431,13 @@ typedef struct xorcast_publisher_stats {
     xorcast_memory memory;
 } xorcast_publisher_stats;
 
-/* Opens a publisher at `url` ("tcp:127.0.0.1:0", "inproc:NAME") for the bundle's layout. The bundle's
- * present bytes become the version `options->step`; they are copied (the shadow) and digested.
- * The bundle must stay alive. Whole tensors in host memory only: no boxes that leave holes. */
-XORCAST_API xorcast_status xorcast_publisher_open(xorcast_bundle *bundle, const char *url,
-                                                  const xorcast_publisher_options *options,
-                                                  xorcast_publisher **publisher_out) XORCAST_MUST_USE;
+/* Opens a publisher at `url` ("tcp:127.0.0.1:0", "inproc:NAME") for the bundle's layout. The
+ * bundle's present bytes become the version `options->step`; they are copied (the shadow) and
+ * digested. The bundle must stay alive. Whole tensors in host memory only: no boxes that leave
+ * holes. */
+XORCAST_API xorcast_status xorcast_publisher_open(
+    xorcast_bundle *bundle, const char *url, const xorcast_publisher_options *options,
+    xorcast_publisher **publisher_out) XORCAST_MUST_USE;
 /* Stops serving and frees. Peers see LINK_DOWN. NULL is allowed. */
 XORCAST_API void xorcast_publisher_close(xorcast_publisher *publisher);
 
@@ -410,33 +445,39 @@ XORCAST_API void xorcast_publisher_close(xorcast_publisher *publisher);
 XORCAST_API const char *xorcast_publisher_url(xorcast_publisher *publisher);
 
 /* Starts version `step`, which must be larger than the last one. VERSION_ORDER, BAD_STATE. */
-XORCAST_API xorcast_status xorcast_publisher_begin(xorcast_publisher *publisher, uint64_t step) XORCAST_MUST_USE;
+XORCAST_API xorcast_status xorcast_publisher_begin(xorcast_publisher *publisher,
+                                                   uint64_t step) XORCAST_MUST_USE;
 
 /* Hands over the new bytes of tensors, in any order, once each; they are encoded against the shadow
- * before the call returns and the memory is the caller's again. `data` NULL: the bundle's own memory.
- * `indices` NULL: all tensors. BAD_ARGUMENT if a tensor comes twice. */
+ * before the call returns and the memory is the caller's again. `data` NULL: the bundle's own
+ * memory. `indices` NULL: all tensors. BAD_ARGUMENT if a tensor comes twice. */
 XORCAST_API xorcast_status xorcast_publisher_put(xorcast_publisher *publisher, uint64_t count,
-                                                 const uint64_t *indices, const void *const *data) XORCAST_MUST_USE;
+                                                 const uint64_t *indices,
+                                                 const void *const *data) XORCAST_MUST_USE;
 /* Declares tensors unchanged in this version without reading them. */
 XORCAST_API xorcast_status xorcast_publisher_keep(xorcast_publisher *publisher, uint64_t count,
                                                   const uint64_t *indices) XORCAST_MUST_USE;
 /* Publishes the version: samplers see it from now on. Every tensor must have been put or kept, else
- * BAD_STATE names one that was not, and the version stays open. On other failures it is dropped as by
- * abort. `stats_out` may be NULL. */
-XORCAST_API xorcast_status xorcast_publisher_finish(xorcast_publisher *publisher,
-                                                    xorcast_publisher_stats *stats_out) XORCAST_MUST_USE;
+ * BAD_STATE names one that was not, and the version stays open. On other failures it is dropped as
+ * by abort. `stats_out` may be NULL. */
+XORCAST_API xorcast_status xorcast_publisher_finish(
+    xorcast_publisher *publisher, xorcast_publisher_stats *stats_out) XORCAST_MUST_USE;
 /* Drops the open version; the next one is encoded against the last published. */
 XORCAST_API void xorcast_publisher_abort(xorcast_publisher *publisher);
 
-XORCAST_API void xorcast_publisher_get_stats(xorcast_publisher *publisher, xorcast_publisher_stats *stats_out);
+XORCAST_API void xorcast_publisher_get_stats(xorcast_publisher *publisher,
+                                             xorcast_publisher_stats *stats_out);
 
-/* ---- Subscriber --------------------------------------------------------------------------------*/
+/* ---- Subscriber
+ * -------------------------------------------------------------------------------- */
 
 typedef struct xorcast_subscriber_options {
     uint32_t struct_size;
     uint32_t insecure;         /* 1: connect to other addresses than loopback, unencrypted */
-    uint64_t timeout_ms;       /* of every call that waits and has no deadline of its own; 0: 30 s */
-    const char *journal_path;  /* for weights that outlive the process (mapped files): where commit keeps
+    /* of every call that waits and has no deadline of its own; 0: 30 s */
+    uint64_t timeout_ms;
+    const char
+        *journal_path; /* for weights that outlive the process (mapped files): where commit keeps
                                   its progress; NULL: none */
     void (*after_commit)(void *user, const xorcast_version *version); /* from wait; or NULL */
     void *user;
@@ -452,61 +493,72 @@ typedef struct xorcast_subscriber_stats {
     uint64_t wire_bytes;           /* received for it */
     uint64_t ship_ns, stage_ns, commit_ns; /* waiting for bytes; checking and decoding; the pause */
     uint64_t commits, keyframes, keyframe_bytes;
-    xorcast_digest digest;         /* of this rank's counted words; ranks' digests add up to the version's */
+    /* of this rank's counted words; ranks' digests add up to the version's */
+    xorcast_digest digest;
     xorcast_memory memory;
 } xorcast_subscriber_stats;
 
-/* Connects, compares layouts, scans the weights and asks the publisher which version they are. OK also
- * when they are none it knows: then `current` says NO_STEP and a keyframe is needed. An interrupted
- * commit found in the journal is undone or finished first.
- * LAYOUT_MISMATCH, LINK_DOWN, NOT_FOUND, LINK_REFUSED, TIMED_OUT, DATA_VERSION. */
-XORCAST_API xorcast_status xorcast_subscriber_open(xorcast_bundle *bundle, const char *url,
-                                                   const xorcast_subscriber_options *options,
-                                                   xorcast_subscriber **subscriber_out) XORCAST_MUST_USE;
+/* Connects, compares layouts, scans the weights and asks the publisher which version they are. OK
+ * also when they are none it knows: then `current` says NO_STEP and a keyframe is needed. An
+ * interrupted commit found in the journal is undone or finished first. LAYOUT_MISMATCH, LINK_DOWN,
+ * NOT_FOUND, LINK_REFUSED, TIMED_OUT, DATA_VERSION. */
+XORCAST_API xorcast_status xorcast_subscriber_open(
+    xorcast_bundle *bundle, const char *url, const xorcast_subscriber_options *options,
+    xorcast_subscriber **subscriber_out) XORCAST_MUST_USE;
 XORCAST_API void xorcast_subscriber_close(xorcast_subscriber *subscriber);
 
-/* For a sampler whose weights are spread over several ranks, each with boxes of the tensors: the ranks add up
- * the digests that their statistics show, and each hands in the sum. If the publisher knows a version of that
- * digest, the weights are that version. VERSION_GONE: a keyframe is needed. */
+/* For a sampler whose weights are spread over several ranks, each with boxes of the tensors: the
+ * ranks add up the digests that their statistics show, and each hands in the sum. If the publisher
+ * knows a version of that digest, the weights are that version. VERSION_GONE: a keyframe is
+ * needed. */
 XORCAST_API xorcast_status xorcast_subscriber_adopt(xorcast_subscriber *subscriber,
                                                     const xorcast_digest *digest) XORCAST_MUST_USE;
 
-/* Waits up to `timeout_ms` for a version newer than the weights'. NOTHING_NEW if there is none; reconnects
- * by itself after LINK_DOWN. */
-XORCAST_API xorcast_status xorcast_subscriber_poll(xorcast_subscriber *subscriber, uint64_t timeout_ms,
+/* Waits up to `timeout_ms` for a version newer than the weights'. NOTHING_NEW if there is none;
+ * reconnects by itself after LINK_DOWN. */
+XORCAST_API xorcast_status xorcast_subscriber_poll(xorcast_subscriber *subscriber,
+                                                   uint64_t timeout_ms,
                                                    uint64_t *step_out) XORCAST_MUST_USE;
 
-/* Fetches what leads from the weights' version to `step`, folds it if it is more than one delta, checks
- * every byte and the old words at changed positions, and makes it ready. Generation goes on: the weights are
- * only read. Anything staged before is dropped. VERSION_GONE or BASE_MISMATCH: a keyframe is needed. */
+/* Fetches what leads from the weights' version to `step`, folds it if it is more than one delta,
+ * checks every byte and the old words at changed positions, and makes it ready. Generation goes
+ * on: the weights are only read. Anything staged before is dropped. VERSION_GONE or
+ * BASE_MISMATCH: a keyframe is needed. */
 XORCAST_API xorcast_status xorcast_subscriber_stage(xorcast_subscriber *subscriber, uint64_t step,
                                                     uint64_t timeout_ms) XORCAST_MUST_USE;
 
 /* The pause: XOR in place what was staged. Nothing must read the weights until wait. A failure is
  * WEIGHTS_MIXED: call commit again to finish, or undo. `stream` is the backend's; NULL on a CPU. */
-XORCAST_API xorcast_status xorcast_subscriber_commit(xorcast_subscriber *subscriber, void *stream) XORCAST_MUST_USE;
+XORCAST_API xorcast_status xorcast_subscriber_commit(xorcast_subscriber *subscriber,
+                                                     void *stream) XORCAST_MUST_USE;
 
 /* Waits for the commit and stamps the version. */
-XORCAST_API xorcast_status xorcast_subscriber_wait(xorcast_subscriber *subscriber, uint64_t timeout_ms) XORCAST_MUST_USE;
+XORCAST_API xorcast_status xorcast_subscriber_wait(xorcast_subscriber *subscriber,
+                                                   uint64_t timeout_ms) XORCAST_MUST_USE;
 
-/* Back to the version before: an interrupted commit, or the last one if nothing was staged since. */
+/* Back to the version before: an interrupted commit, or the last one if nothing was staged
+ * since. */
 XORCAST_API xorcast_status xorcast_subscriber_undo(xorcast_subscriber *subscriber) XORCAST_MUST_USE;
 
-/* Makes the weights the newest version whatever they are now: compares digests group by group, fetches the
- * groups that differ, then the versions that appeared meanwhile, and verifies. Overwrites in place: until
- * OK there is no valid version. Also the repair of a bad audit. */
-XORCAST_API xorcast_status xorcast_subscriber_keyframe(xorcast_subscriber *subscriber, uint64_t timeout_ms) XORCAST_MUST_USE;
+/* Makes the weights the newest version whatever they are now: compares digests group by group,
+ * fetches the groups that differ, then the versions that appeared meanwhile, and verifies.
+ * Overwrites in place: until OK there is no valid version. Also the repair of a bad audit. */
+XORCAST_API xorcast_status xorcast_subscriber_keyframe(xorcast_subscriber *subscriber,
+                                                       uint64_t timeout_ms) XORCAST_MUST_USE;
 
 /* Which version the weights are. step XORCAST_NO_STEP: none. */
-XORCAST_API void xorcast_subscriber_current(xorcast_subscriber *subscriber, xorcast_version *version_out);
+XORCAST_API void xorcast_subscriber_current(xorcast_subscriber *subscriber,
+                                            xorcast_version *version_out);
 
-/* Reads weights for about `budget_ms` (0: all of them) from where the last audit stopped and compares each
- * chunk with its digest. OK: a whole round is complete and good. IN_PROGRESS: good so far.
- * WEIGHTS_WRONG: the error record names tensor and chunk; the weights have no valid version until a
- * keyframe. */
-XORCAST_API xorcast_status xorcast_subscriber_audit(xorcast_subscriber *subscriber, uint64_t budget_ms) XORCAST_MUST_USE;
+/* Reads weights for about `budget_ms` (0: all of them) from where the last audit stopped and
+ * compares each chunk with its digest. OK: a whole round is complete and good. IN_PROGRESS: good so
+ * far. WEIGHTS_WRONG: the error record names tensor and chunk; the weights have no valid version
+ * until a keyframe. */
+XORCAST_API xorcast_status xorcast_subscriber_audit(xorcast_subscriber *subscriber,
+                                                    uint64_t budget_ms) XORCAST_MUST_USE;
 
-XORCAST_API void xorcast_subscriber_get_stats(xorcast_subscriber *subscriber, xorcast_subscriber_stats *stats_out);
+XORCAST_API void xorcast_subscriber_get_stats(xorcast_subscriber *subscriber,
+                                              xorcast_subscriber_stats *stats_out);
 
 #ifdef __cplusplus
 }

@@ -22,11 +22,11 @@ FOLDERS = {
     "codec": {"base", "backend"},
     "backend": {"base", "codec"},
     "frame": {"base", "bundle", "codec"},
-    "delta": {"base", "backend", "bundle", "codec", "frame"},
-    "checkpoint": {"base", "bundle"},
+    "checkpoint": {"base", "bundle", "codec"},
+    "delta": {"base", "backend", "bundle", "codec", "frame", "checkpoint"},
     "ship": {"base"},
-    "publish": {"base", "backend", "bundle", "codec", "frame", "delta", "ship"},
-    "subscribe": {"base", "backend", "bundle", "codec", "frame", "delta", "ship"},
+    "publish": {"base", "backend", "bundle", "codec", "checkpoint", "frame", "delta", "ship"},
+    "subscribe": {"base", "backend", "bundle", "codec", "checkpoint", "frame", "delta", "ship"},
     "bridge": {"base", "bundle", "codec", "frame", "delta", "checkpoint"},
 }
 # Single includes that cross those lines, each with its reason.

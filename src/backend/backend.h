@@ -1,18 +1,19 @@
-/* The operation table of a backend, and the jobs it works on. CPU and CUDA fill the same table and must give
- * the same bytes; tests run one list of cases on both.
+/* The operation table of a backend, and the jobs it works on. CPU and CUDA fill the same table and
+ * must give the same bytes; tests run one list of cases on both.
  *
- * A job is one chunk. Jobs of a batch are independent. Operations never allocate; scratch is the caller's.
- * Status of a job is set for each; the call itself fails only for the device. */
+ * A job is one chunk. Jobs of a batch are independent. Operations never allocate; scratch is the
+ * caller's. Status of a job is set for each; the call itself fails only for the device. */
 #ifndef XCI_BACKEND_H
 #define XCI_BACKEND_H
 
 #include "base/context.h"
 
-/* Consecutive words of a chunk that belong to one tensor. A whole chunk has one segment; a packed chunk
- * one for each small tensor, beginning at a multiple of 8. */
+/* Consecutive words of a chunk that belong to one tensor. A whole chunk has one segment; a packed
+ * chunk one for each small tensor, beginning at a multiple of 8. */
 typedef struct xci_segment {
     uint32_t offset, bytes; /* in the chunk */
-    uint64_t key;           /* digest key of the segment's first word; the next word's is STRIDE more */
+    /* digest key of the segment's first word; the next word's is STRIDE more */
+    uint64_t key;
 } xci_segment;
 
 typedef struct xci_encode_job {
@@ -23,7 +24,8 @@ typedef struct xci_encode_job {
     uint32_t segment_count;
     const xci_segment *segments;
     uint8_t *block;                       /* room for `bytes` + XCI_BLOCK_SLACK */
-    uint8_t *scratch;                     /* room for XCI_ENCODE_SCRATCH(bytes), one for each running job */
+    /* room for XCI_ENCODE_SCRATCH(bytes), one for each running job */
+    uint8_t *scratch;
     /* results */
     uint32_t block_bytes;                 /* 0: nothing changed */
     uint32_t block_codec;                 /* raw where the wanted codec is not smaller */
@@ -41,7 +43,8 @@ typedef struct xci_block_job {
     uint32_t bytes;                       /* of the chunk */
     uint32_t segment_count;
     const xci_segment *segments;
-    uint8_t *weights;                     /* the chunk's live bytes: read by check, changed by apply */
+    /* the chunk's live bytes: read by check, changed by apply */
+    uint8_t *weights;
     /* results of check */
     xorcast_digest change;
     uint32_t bytes_changed, elements_changed;
@@ -61,8 +64,8 @@ typedef struct xci_backend {
     const char *name;
     /* Diff and encode: old and new to block, counts and digest change. */
     void (*encode)(xci_encode_job *jobs, uint64_t count);
-    /* Walks a ready block with every bounds check and, if `weights` is not NULL, computes what applying it would
-     * do to the digest. Changes nothing. */
+    /* Walks a ready block with every bounds check and, if `weights` is not NULL, computes what
+     * applying it would do to the digest. Changes nothing. */
     void (*check)(xci_block_job *jobs, uint64_t count);
     /* weights ^= mask. The block must have passed check: no status. Also its own inverse. */
     void (*apply)(const xci_block_job *jobs, uint64_t count);

@@ -51,7 +51,8 @@ xorcast_status xci_arena_take(xci_arena *arena, uint64_t bytes, void **memory_ou
     return XORCAST_OK;
 }
 
-xorcast_status xci_arena_copy(xci_arena *arena, const void *bytes, uint64_t count, void **copy_out) {
+xorcast_status xci_arena_copy(xci_arena *arena, const void *bytes, uint64_t count,
+                              void **copy_out) {
     TRY(xci_arena_take(arena, count, copy_out));
     if (count > 0)
         memcpy(*copy_out, bytes, count);

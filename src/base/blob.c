@@ -3,9 +3,10 @@
 
 #include <string.h>
 
-/* A blob has a context of its own over the allocator: objects that a link hands from one side to the
- * other inside a process often live longer than the side that made them. */
-xorcast_status xci_blob_adopt(xorcast_context *context, void *bytes, uint64_t size, xci_blob **blob_out) {
+/* A blob has a context of its own over the allocator: objects that a link hands from one side to
+ * the other inside a process often live longer than the side that made them. */
+xorcast_status xci_blob_adopt(xorcast_context *context, void *bytes, uint64_t size,
+                              xci_blob **blob_out) {
     xorcast_context *own;
     void *memory;
     TRY(xci_context_fork(context, &own));
@@ -32,7 +33,8 @@ xorcast_status xci_blob_create(xorcast_context *context, uint64_t size, xci_blob
     return status;
 }
 
-xorcast_status xci_blob_copy(xorcast_context *context, const void *bytes, uint64_t size, xci_blob **blob_out) {
+xorcast_status xci_blob_copy(xorcast_context *context, const void *bytes, uint64_t size,
+                             xci_blob **blob_out) {
     xci_blob *blob;
     TRY(xci_blob_create(context, size, &blob));
     if (size > 0)

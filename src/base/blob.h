@@ -13,9 +13,11 @@ typedef struct xci_blob {
 
 /* One reference, the caller's. Bytes are uninitialised. */
 xorcast_status xci_blob_create(xorcast_context *context, uint64_t size, xci_blob **blob_out);
-xorcast_status xci_blob_copy(xorcast_context *context, const void *bytes, uint64_t size, xci_blob **blob_out);
+xorcast_status xci_blob_copy(xorcast_context *context, const void *bytes, uint64_t size,
+                             xci_blob **blob_out);
 /* Takes over `bytes`, which xci_allocate or xci_reserve made, if it succeeds. */
-xorcast_status xci_blob_adopt(xorcast_context *context, void *bytes, uint64_t size, xci_blob **blob_out);
+xorcast_status xci_blob_adopt(xorcast_context *context, void *bytes, uint64_t size,
+                              xci_blob **blob_out);
 xci_blob *xci_blob_hold(xci_blob *blob);
 void xci_blob_drop(xci_blob *blob); /* NULL is allowed */
 

@@ -1,5 +1,5 @@
-/* Little-endian loads and stores, varints and checked arithmetic. A varint is LEB128: seven bits a byte,
- * lowest first, at most ten bytes, and the shortest form only. */
+/* Little-endian loads and stores, varints and checked arithmetic. A varint is LEB128: seven bits a
+ * byte, lowest first, at most ten bytes, and the shortest form only. */
 #ifndef XCI_BYTES_H
 #define XCI_BYTES_H
 
@@ -31,8 +31,8 @@ static inline unsigned xci_varint_put(uint8_t *out, uint64_t value) {
     return n;
 }
 
-/* A cursor over foreign bytes. Every read is bounded; after the first failure `bad` stays set and every
- * read gives 0, so that a parser may check once after a block of reads. */
+/* A cursor over foreign bytes. Every read is bounded; after the first failure `bad` stays set and
+ * every read gives 0, so that a parser may check once after a block of reads. */
 typedef struct xci_reader {
     const uint8_t *at, *end;
     bool bad;
@@ -49,9 +49,18 @@ static inline const uint8_t *xci_read_bytes(xci_reader *r, uint64_t count) {
     r->at += count;
     return p;
 }
-static inline uint8_t xci_read8(xci_reader *r) { const uint8_t *p = xci_read_bytes(r, 1); return p ? *p : 0; }
-static inline uint32_t xci_read32(xci_reader *r) { const uint8_t *p = xci_read_bytes(r, 4); return p ? xci_load32(p) : 0; }
-static inline uint64_t xci_read64(xci_reader *r) { const uint8_t *p = xci_read_bytes(r, 8); return p ? xci_load64(p) : 0; }
+static inline uint8_t xci_read8(xci_reader *r) {
+    const uint8_t *p = xci_read_bytes(r, 1);
+    return p ? *p : 0;
+}
+static inline uint32_t xci_read32(xci_reader *r) {
+    const uint8_t *p = xci_read_bytes(r, 4);
+    return p ? xci_load32(p) : 0;
+}
+static inline uint64_t xci_read64(xci_reader *r) {
+    const uint8_t *p = xci_read_bytes(r, 8);
+    return p ? xci_load64(p) : 0;
+}
 
 static inline uint64_t xci_read_varint(xci_reader *r) {
     uint64_t value = 0;
@@ -68,12 +77,20 @@ static inline uint64_t xci_read_varint(xci_reader *r) {
 }
 
 /* true and the result, or false on overflow. */
-static inline bool xci_add(uint64_t a, uint64_t b, uint64_t *sum_out) { return !__builtin_add_overflow(a, b, sum_out); }
-static inline bool xci_multiply(uint64_t a, uint64_t b, uint64_t *product_out) { return !__builtin_mul_overflow(a, b, product_out); }
+static inline bool xci_add(uint64_t a, uint64_t b, uint64_t *sum_out) {
+    return !__builtin_add_overflow(a, b, sum_out);
+}
+static inline bool xci_multiply(uint64_t a, uint64_t b, uint64_t *product_out) {
+    return !__builtin_mul_overflow(a, b, product_out);
+}
 
 static inline uint64_t xci_min(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static inline uint64_t xci_max(uint64_t a, uint64_t b) { return a > b ? a : b; }
-static inline uint64_t xci_round_up(uint64_t value, uint64_t power_of_two) { return (value + power_of_two - 1) & ~(power_of_two - 1); }
-static inline uint64_t xci_divide_up(uint64_t value, uint64_t by) { return value / by + (value % by != 0); }
+static inline uint64_t xci_round_up(uint64_t value, uint64_t power_of_two) {
+    return (value + power_of_two - 1) & ~(power_of_two - 1);
+}
+static inline uint64_t xci_divide_up(uint64_t value, uint64_t by) {
+    return value / by + (value % by != 0);
+}
 
 #endif

@@ -9,7 +9,8 @@
 #include "backend/backend.h"
 #include "base/pool.h"
 
-#define MAX_THREADS 256u /* a pool larger than any host we know gains nothing and may be a typing error */
+#define MAX_THREADS                                                                                \
+    256u /* a pool larger than any host we know gains nothing and may be a typing error */
 
 static xorcast_status check_options(const xorcast_context_options *options) {
     if (options->struct_size != sizeof *options)
@@ -39,7 +40,8 @@ static xorcast_context *context_over(xci_shared *shared) {
     return context;
 }
 
-xorcast_status xorcast_context_create(const xorcast_context_options *options, xorcast_context **context_out) {
+xorcast_status xorcast_context_create(const xorcast_context_options *options,
+                                      xorcast_context **context_out) {
     static const xorcast_context_options defaults = XORCAST_CONTEXT_OPTIONS_INIT;
     if (context_out == NULL)
         return XORCAST_BAD_ARGUMENT;
@@ -97,7 +99,9 @@ xorcast_status xci_context_fork(xorcast_context *context, xorcast_context **fork
     return XORCAST_OK;
 }
 
-uint32_t xci_context_threads(const xorcast_context *context) { return context->shared->options.threads; }
+uint32_t xci_context_threads(const xorcast_context *context) {
+    return context->shared->options.threads;
+}
 
 static void log_text(xorcast_context *context, xorcast_log_level level, const char *text) {
     static const char *const names[] = {"", "error", "warning", "info", "debug"};
@@ -119,7 +123,8 @@ void xci_log(xorcast_context *context, xorcast_log_level level, const char *form
     log_text(context, level, text);
 }
 
-xorcast_status xci_fail(xorcast_context *context, xorcast_status status, xci_place place, const char *format, ...) {
+xorcast_status xci_fail(xorcast_context *context, xorcast_status status, xci_place place,
+                        const char *format, ...) {
     xorcast_error error = {status, place.os_error, 0, place.tensor, place.chunk, {0}};
     va_list arguments;
     va_start(arguments, format);

@@ -1,5 +1,6 @@
-/* Context: what every object is made from. Owns the allocator with its accounting, the record of the
- * last failure, the log, the thread pool and the backend. Does not own the objects made from it.
+/* Context: what every object is made from. Owns the allocator with its accounting, the record of
+ * the last failure, the log, the thread pool and the backend. Does not own the objects made from
+ * it.
  *
  * Every internal call that can fail takes a context and returns a status. The first function that
  * knows a failure records it with FAIL; callers pass the status up with TRY and add nothing. */
@@ -33,8 +34,8 @@ struct xorcast_context {
     xorcast_error error;
 };
 
-/* A second context over the same allocator, pool, log and backend with a failure record of its own, for a
- * thread of the library. Freed by xorcast_context_destroy. */
+/* A second context over the same allocator, pool, log and backend with a failure record of its own,
+ * for a thread of the library. Freed by xorcast_context_destroy. */
 xorcast_status xci_context_fork(xorcast_context *context, xorcast_context **fork_out);
 
 uint32_t xci_context_threads(const xorcast_context *context);
@@ -46,14 +47,15 @@ typedef struct xci_place { uint64_t tensor, chunk; int os_error; } xci_place;
 /* Records a failure, logs it at debug level and returns `status`. */
 xorcast_status xci_fail(xorcast_context *context, xorcast_status status, xci_place place,
                         const char *format, ...) __attribute__((format(printf, 4, 5)));
-/* Copies the record of `from` (a fork) to `to`, for a failure that a library thread met on its behalf. */
+/* Copies the record of `from` (a fork) to `to`, for a failure that a library thread met on its
+ * behalf. */
 void xci_error_copy(xorcast_context *to, xorcast_context *from);
 
 void xci_log(xorcast_context *context, xorcast_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Both return the status itself, not what xci_fail returns: the compiler then sees that a failing path
- * is one and does not warn of outputs that only success writes. */
+/* Both return the status itself, not what xci_fail returns: the compiler then sees that a failing
+ * path is one and does not warn of outputs that only success writes. */
 #define FAIL(context, status, ...) FAIL_AT(context, status, XCI_NOWHERE, __VA_ARGS__)
 #define FAIL_AT(context, status, place, ...)                              \
     do {                                                                  \
@@ -68,14 +70,18 @@ void xci_log(xorcast_context *context, xorcast_log_level level, const char *form
             return try_status_;                      \
     } while (0)
 
-/* Memory that counts against the scratch limit. 64-byte aligned. `*memory_out` is NULL and the status OK
- * for 0 bytes. xci_allocate_zeroed leaves untouched pages to the system (calloc) where it can. */
+/* Memory that counts against the scratch limit. 64-byte aligned. `*memory_out` is NULL and the
+ * status OK for 0 bytes. xci_allocate_zeroed leaves untouched pages to the system (calloc) where it
+ * can. */
 xorcast_status xci_allocate(xorcast_context *context, uint64_t bytes, void **memory_out);
 xorcast_status xci_allocate_zeroed(xorcast_context *context, uint64_t bytes, void **memory_out);
 /* As allocate, for `count` items of `bytes`, product checked. */
-xorcast_status xci_allocate_array(xorcast_context *context, uint64_t count, uint64_t bytes, void **memory_out);
-/* Grows (never shrinks) a block to at least `bytes`, doubling; `*capacity` is updated. Contents are kept. */
-xorcast_status xci_reserve(xorcast_context *context, void **memory, uint64_t *capacity, uint64_t bytes);
+xorcast_status xci_allocate_array(xorcast_context *context, uint64_t count, uint64_t bytes,
+                                  void **memory_out);
+/* Grows (never shrinks) a block to at least `bytes`, doubling; `*capacity` is updated. Contents
+ * are kept. */
+xorcast_status xci_reserve(xorcast_context *context, void **memory, uint64_t *capacity,
+                           uint64_t bytes);
 void xci_release(xorcast_context *context, void *memory); /* NULL is allowed */
 xorcast_status xci_copy_string(xorcast_context *context, const char *text, char **copy_out);
 

@@ -1,5 +1,5 @@
-/* The term of one 8-byte word in a digest, and the key of a tensor. docs/format.md, "Digest", is the
- * law; this is its only implementation on the host, shared with device code.
+/* The term of one 8-byte word in a digest, and the key of a tensor. docs/format.md, "Digest", is
+ * the law; this is its only implementation on the host, shared with device code.
  *
  *     key(tensor, word)  = mix(tensor) + word * STRIDE
  *     x                  = value xor key
@@ -27,7 +27,8 @@ static inline uint64_t xci_digest_key(uint64_t tensor) {
     return z ^ (z >> 31);
 }
 
-static inline void xci_digest_term(uint64_t value, uint64_t key, uint64_t *low_out, uint64_t *high_out) {
+static inline void xci_digest_term(uint64_t value, uint64_t key, uint64_t *low_out,
+                                   uint64_t *high_out) {
     const uint64_t x = value ^ key;
     const uint64_t y = ((x << 32) | (x >> 32)) ^ XCI_DIGEST_SALT;
     const unsigned __int128 product = (unsigned __int128)x * y;

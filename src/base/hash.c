@@ -14,7 +14,9 @@ static xci_hash canonical(XXH128_hash_t hash) {
     return result;
 }
 
-xci_hash xci_hash_of(const void *bytes, uint64_t count) { return canonical(XXH3_128bits(bytes, count)); }
+xci_hash xci_hash_of(const void *bytes, uint64_t count) {
+    return canonical(XXH3_128bits(bytes, count));
+}
 uint64_t xci_hash64_of(const void *bytes, uint64_t count, uint64_t seed) {
     return XXH3_64bits_withSeed(bytes, count, seed);
 }
@@ -30,5 +32,7 @@ void xci_hash_more(xci_hash_state *state, const void *bytes, uint64_t count) {
     XXH3_128bits_update((XXH3_state_t *)state, bytes, count);
 }
 
-xci_hash xci_hash_now(const xci_hash_state *state) { return canonical(XXH3_128bits_digest((const XXH3_state_t *)state)); }
+xci_hash xci_hash_now(const xci_hash_state *state) {
+    return canonical(XXH3_128bits_digest((const XXH3_state_t *)state));
+}
 void xci_hash_free(xci_hash_state *state) { XXH3_freeState((XXH3_state_t *)state); }

@@ -34,12 +34,15 @@ bool xci_io_injected(void) {
 xorcast_status xci_io_fail(xorcast_context *context, const char *verb, const char *path) {
     const int error = errno;
     const xci_place place = {XORCAST_NO_INDEX, XORCAST_NO_INDEX, error};
-    const xorcast_status status = error == ENOENT || error == ENOTDIR ? XORCAST_NOT_FOUND : XORCAST_IO_FAILED;
+    const xorcast_status status =
+        error == ENOENT || error == ENOTDIR ? XORCAST_NOT_FOUND : XORCAST_IO_FAILED;
     FAIL_AT(context, status, place, "cannot %s %s: %s", verb, path, strerror(error));
 }
 
-xorcast_status xci_io_open_read(xorcast_context *context, const char *path, int *fd_out, uint64_t *size_out) {
-    const int fd = xci_io_injected() ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* no wait for a pipe */
+xorcast_status xci_io_open_read(xorcast_context *context, const char *path, int *fd_out,
+                                uint64_t *size_out) {
+    /* no wait for a pipe */
+    const int fd = xci_io_injected() ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return xci_io_fail(context, "open", path);
     struct stat about;
@@ -58,25 +61,29 @@ xorcast_status xci_io_open_read(xorcast_context *context, const char *path, int 
 }
 
 xorcast_status xci_io_create(xorcast_context *context, const char *path, int *fd_out) {
-    const int fd = xci_io_injected() ? -1 : open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    const int fd =
+        xci_io_injected() ? -1 : open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0)
         return xci_io_fail(context, "create", path);
     *fd_out = fd;
     return XORCAST_OK;
 }
 
-xorcast_status xci_io_read_at(xorcast_context *context, int fd, const char *path, uint64_t offset, void *buffer,
-                              uint64_t count) {
+xorcast_status xci_io_read_at(xorcast_context *context, int fd, const char *path, uint64_t offset,
+                              void *buffer, uint64_t count) {
     uint8_t *at = buffer;
     while (count > 0) {
-        const ssize_t got = xci_io_injected() ? -1 : pread(fd, at, xci_min(count, MAX_STEP), (off_t)offset);
+        const ssize_t got =
+            xci_io_injected() ? -1 : pread(fd, at, xci_min(count, MAX_STEP), (off_t)offset);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
             return xci_io_fail(context, "read", path);
         if (got == 0)
-            FAIL(context, XORCAST_DATA_TRUNCATED, "%s ends at byte %llu, before what it should hold; it was cut or changed "
-                 "while in use", path, (unsigned long long)offset);
+            FAIL(context, XORCAST_DATA_TRUNCATED,
+                 "%s ends at byte %llu, before what it should hold; it was cut or changed "
+                 "while in use",
+                 path, (unsigned long long)offset);
         at += got;
         offset += (uint64_t)got;
         count -= (uint64_t)got;
@@ -84,11 +91,12 @@ xorcast_status xci_io_read_at(xorcast_context *context, int fd, const char *path
     return XORCAST_OK;
 }
 
-xorcast_status xci_io_write_at(xorcast_context *context, int fd, const char *path, uint64_t offset, const void *bytes,
-                               uint64_t count) {
+xorcast_status xci_io_write_at(xorcast_context *context, int fd, const char *path, uint64_t offset,
+                               const void *bytes, uint64_t count) {
     const uint8_t *at = bytes;
     while (count > 0) {
-        const ssize_t put = xci_io_injected() ? -1 : pwrite(fd, at, xci_min(count, MAX_STEP), (off_t)offset);
+        const ssize_t put =
+            xci_io_injected() ? -1 : pwrite(fd, at, xci_min(count, MAX_STEP), (off_t)offset);
         if (put < 0 && errno == EINTR)
             continue;
         if (put < 0)

@@ -10,8 +10,11 @@
 
 #include "base/io.h"
 
-static xorcast_status map_file(xorcast_context *context, const char *path, xci_mapping *mapping, uint64_t size) {
-    void *bytes = xci_io_injected() ? MAP_FAILED : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, mapping->fd, 0);
+static xorcast_status map_file(xorcast_context *context, const char *path, xci_mapping *mapping,
+                               uint64_t size) {
+    void *bytes = xci_io_injected()
+                      ? MAP_FAILED
+                      : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, mapping->fd, 0);
     if (bytes == MAP_FAILED)
         return xci_io_fail(context, "map", path);
     if (mapping->bytes != NULL)
@@ -27,10 +30,12 @@ static xorcast_status open_file(xorcast_context *context, const char *path, xci_
     if (mapping->fd < 0)
         return xci_io_fail(context, "open", path);
     if (flock(mapping->fd, LOCK_EX | LOCK_NB) != 0)
-        FAIL(context, XORCAST_BAD_STATE, "%s is in use by another process; each sampler needs a journal of its own", path);
+        FAIL(context, XORCAST_BAD_STATE,
+             "%s is in use by another process; each sampler needs a journal of its own", path);
     if (xci_io_injected() || fstat(mapping->fd, &about) != 0)
         return xci_io_fail(context, "stat", path);
-    return about.st_size > 0 ? map_file(context, path, mapping, (uint64_t)about.st_size) : XORCAST_OK;
+    return about.st_size > 0 ? map_file(context, path, mapping, (uint64_t)about.st_size)
+                             : XORCAST_OK;
 }
 
 xorcast_status xci_mapping_open(xorcast_context *context, const char *path, xci_mapping *mapping) {
@@ -41,7 +46,8 @@ xorcast_status xci_mapping_open(xorcast_context *context, const char *path, xci_
     return status;
 }
 
-xorcast_status xci_mapping_grow(xorcast_context *context, const char *path, xci_mapping *mapping, uint64_t size) {
+xorcast_status xci_mapping_grow(xorcast_context *context, const char *path, xci_mapping *mapping,
+                                uint64_t size) {
     if (size <= mapping->size)
         return XORCAST_OK;
     const int error = xci_io_injected() ? EIO : posix_fallocate(mapping->fd, 0, (off_t)size);

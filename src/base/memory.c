@@ -1,6 +1,7 @@
-/* The allocator: the caller's or the system's, with sizes counted against the context's scratch limit.
- * Each block carries a header with its size and where it really begins. Large blocks ask for huge pages:
- * scans of weights are bound by memory and lose a tenth or more to page walks without them. */
+/* The allocator: the caller's or the system's, with sizes counted against the context's scratch
+ * limit. Each block carries a header with its size and where it really begins. Large blocks ask for
+ * huge pages: scans of weights are bound by memory and lose a tenth or more to page walks without
+ * them. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -16,7 +17,8 @@ typedef struct block_header {
     void *begin;
     uint64_t bytes;
 } block_header;
-_Static_assert(sizeof(block_header) <= ALIGNMENT, "the header lies in the space that alignment costs");
+_Static_assert(sizeof(block_header) <= ALIGNMENT,
+               "the header lies in the space that alignment costs");
 
 static block_header *header_of(void *memory) {
     return (block_header *)(void *)((uint8_t *)memory - sizeof(block_header));
@@ -48,10 +50,12 @@ static void advise_huge(void *memory, uint64_t bytes) {
     const uintptr_t from = (uintptr_t)xci_round_up((uintptr_t)memory, HUGE_PAGE);
     const uintptr_t end = ((uintptr_t)memory + bytes) & ~(uintptr_t)(HUGE_PAGE - 1);
     if (end > from)
-        (void)madvise((void *)from, end - from, MADV_HUGEPAGE); /* only a hint: failing costs speed */
+        /* only a hint: failing costs speed */
+        (void)madvise((void *)from, end - from, MADV_HUGEPAGE);
 }
 
-static xorcast_status allocate(xorcast_context *context, uint64_t bytes, bool zeroed, void **memory_out) {
+static xorcast_status allocate(xorcast_context *context, uint64_t bytes, bool zeroed,
+                               void **memory_out) {
     if (bytes == 0) {
         *memory_out = NULL;
         return XORCAST_OK;
@@ -59,7 +63,8 @@ static xorcast_status allocate(xorcast_context *context, uint64_t bytes, bool ze
     xci_shared *shared = context->shared;
     uint64_t whole;
     if (!xci_add(bytes, 2 * ALIGNMENT, &whole) || whole > SIZE_MAX / 2)
-        FAIL(context, XORCAST_NO_HOST_MEMORY, "%llu bytes are more than any machine has", (unsigned long long)bytes);
+        FAIL(context, XORCAST_NO_HOST_MEMORY, "%llu bytes are more than any machine has",
+             (unsigned long long)bytes);
     if (!count_bytes(shared, bytes))
         FAIL(context, XORCAST_NO_HOST_MEMORY,
              "%llu bytes more would pass the scratch limit of %llu; raise scratch_limit_bytes",
@@ -67,7 +72,8 @@ static xorcast_status allocate(xorcast_context *context, uint64_t bytes, bool ze
     uint8_t *begin = system_allocate(&shared->options, whole, zeroed);
     if (begin == NULL) {
         atomic_fetch_sub(&shared->now_bytes, bytes);
-        FAIL(context, XORCAST_NO_HOST_MEMORY, "the system has no %llu bytes of memory left; free some and try again",
+        FAIL(context, XORCAST_NO_HOST_MEMORY,
+             "the system has no %llu bytes of memory left; free some and try again",
              (unsigned long long)bytes);
     }
     void *memory = (void *)xci_round_up((uintptr_t)begin + sizeof(block_header), ALIGNMENT);
@@ -86,15 +92,18 @@ xorcast_status xci_allocate_zeroed(xorcast_context *context, uint64_t bytes, voi
     return allocate(context, bytes, true, memory_out);
 }
 
-xorcast_status xci_allocate_array(xorcast_context *context, uint64_t count, uint64_t bytes, void **memory_out) {
+xorcast_status xci_allocate_array(xorcast_context *context, uint64_t count, uint64_t bytes,
+                                  void **memory_out) {
     uint64_t product;
     if (!xci_multiply(count, bytes, &product))
-        FAIL(context, XORCAST_NO_HOST_MEMORY, "%llu items of %llu bytes are more than any machine has",
-             (unsigned long long)count, (unsigned long long)bytes);
+        FAIL(context, XORCAST_NO_HOST_MEMORY,
+             "%llu items of %llu bytes are more than any machine has", (unsigned long long)count,
+             (unsigned long long)bytes);
     return allocate(context, product, true, memory_out);
 }
 
-xorcast_status xci_reserve(xorcast_context *context, void **memory, uint64_t *capacity, uint64_t bytes) {
+xorcast_status xci_reserve(xorcast_context *context, void **memory, uint64_t *capacity,
+                           uint64_t bytes) {
     if (bytes <= *capacity)
         return XORCAST_OK;
     const uint64_t wanted = xci_max(bytes, *capacity <= UINT64_MAX / 2 ? 2 * *capacity : bytes);

@@ -1,5 +1,5 @@
-/* The thread pool: see pool.h. Workers sleep on a condition until a loop begins, take indices from one
- * atomic counter, and the last to leave wakes the caller. */
+/* The thread pool: see pool.h. Workers sleep on a condition until a loop begins, take indices from
+ * one atomic counter, and the last to leave wakes the caller. */
 #include "base/pool.h"
 
 #include <pthread.h>
@@ -95,7 +95,8 @@ xorcast_status xci_pool_create(xorcast_context *context, uint32_t threads, xci_p
     while (pool->thread_count < threads)
         if (!start_worker(pool)) {
             xci_pool_destroy(context, pool);
-            FAIL(context, XORCAST_NO_HOST_MEMORY, "could not start %u threads; ask for fewer", threads);
+            FAIL(context, XORCAST_NO_HOST_MEMORY, "could not start %u threads; ask for fewer",
+                 threads);
         }
     *pool_out = pool;
     return XORCAST_OK;

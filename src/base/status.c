@@ -13,7 +13,8 @@ static const status_row status_rows[] = {
 #undef STATUS_ROW
 };
 
-static const status_row unknown_row = {XORCAST_INTERNAL, "UNKNOWN", "REPORT", "not a status of this library", 70};
+static const status_row unknown_row = {XORCAST_INTERNAL, "UNKNOWN", "REPORT",
+                                       "not a status of this library", 70};
 
 static const status_row *find_row(xorcast_status status) {
     for (size_t i = 0; i < sizeof status_rows / sizeof *status_rows; i++)

@@ -1,5 +1,6 @@
-/* Building a bundle: adding tensors, resolving aliases, sealing. The grid is grid.c's, the fingerprint
- * layout.c's. Owns the copies of names and shapes; the caller keeps the bytes of tensors. */
+/* Building a bundle: adding tensors, resolving aliases, sealing. The grid is grid.c's, the
+ * fingerprint layout.c's. Owns the copies of names and shapes; the caller keeps the bytes of
+ * tensors. */
 #include "bundle/bundle.h"
 
 #include <stdlib.h>
@@ -22,20 +23,26 @@ static bool power_of_two_in(uint64_t value, uint64_t low, uint64_t high) {
     return value >= low && value <= high && (value & (value - 1)) == 0;
 }
 
-xorcast_status xorcast_bundle_create(xorcast_context *context, const xorcast_bundle_options *options,
+xorcast_status xorcast_bundle_create(xorcast_context *context,
+                                     const xorcast_bundle_options *options,
                                      xorcast_bundle **bundle_out) {
     static const xorcast_bundle_options defaults = XORCAST_BUNDLE_OPTIONS_INIT;
     if (options == NULL)
         options = &defaults;
     if (options->struct_size != sizeof *options)
-        FAIL(context, XORCAST_BAD_ARGUMENT, "bundle options are not initialised; use XORCAST_BUNDLE_OPTIONS_INIT");
-    const uint64_t chunk_bytes = options->chunk_bytes ? options->chunk_bytes : XCI_CHUNK_BYTES_DEFAULT;
-    const uint64_t group_bytes = options->group_bytes ? options->group_bytes : XCI_GROUP_BYTES_DEFAULT;
+        FAIL(context, XORCAST_BAD_ARGUMENT,
+             "bundle options are not initialised; use XORCAST_BUNDLE_OPTIONS_INIT");
+    const uint64_t chunk_bytes =
+        options->chunk_bytes ? options->chunk_bytes : XCI_CHUNK_BYTES_DEFAULT;
+    const uint64_t group_bytes =
+        options->group_bytes ? options->group_bytes : XCI_GROUP_BYTES_DEFAULT;
     if (!power_of_two_in(chunk_bytes, XCI_CHUNK_BYTES_MIN, XCI_CHUNK_BYTES_MAX))
-        FAIL(context, XORCAST_BAD_ARGUMENT, "chunk_bytes %llu is not a power of two from 16 KiB to 1 MiB",
+        FAIL(context, XORCAST_BAD_ARGUMENT,
+             "chunk_bytes %llu is not a power of two from 16 KiB to 1 MiB",
              (unsigned long long)chunk_bytes);
     if (!power_of_two_in(group_bytes, XCI_GROUP_BYTES_MIN, XCI_GROUP_BYTES_MAX))
-        FAIL(context, XORCAST_BAD_ARGUMENT, "group_bytes %llu is not a power of two from 1 MiB to 64 MiB",
+        FAIL(context, XORCAST_BAD_ARGUMENT,
+             "group_bytes %llu is not a power of two from 1 MiB to 64 MiB",
              (unsigned long long)group_bytes);
     void *memory;
     TRY(xci_allocate_zeroed(context, sizeof(xorcast_bundle), &memory));
@@ -72,7 +79,8 @@ void xorcast_bundle_destroy(xorcast_bundle *bundle) {
 
 xorcast_status xci_bundle_need_sealed(xorcast_bundle *bundle) {
     if (!bundle->sealed)
-        FAIL(bundle->context, XORCAST_BAD_STATE, "the bundle is not sealed; call xorcast_bundle_seal first");
+        FAIL(bundle->context, XORCAST_BAD_STATE,
+             "the bundle is not sealed; call xorcast_bundle_seal first");
     return XORCAST_OK;
 }
 
@@ -81,33 +89,40 @@ xorcast_status xci_bundle_need_sealed(xorcast_bundle *bundle) {
 static xorcast_status check_names(xorcast_bundle *bundle, const xorcast_tensor *tensor) {
     xorcast_context *context = bundle->context;
     if (tensor == NULL || tensor->struct_size != sizeof *tensor)
-        FAIL(context, XORCAST_BAD_ARGUMENT, "the tensor is not initialised; use XORCAST_TENSOR_INIT");
+        FAIL(context, XORCAST_BAD_ARGUMENT,
+             "the tensor is not initialised; use XORCAST_TENSOR_INIT");
     if (bundle->sealed)
         FAIL(context, XORCAST_BAD_STATE, "the bundle is sealed; tensors are added before");
-    if (tensor->name == NULL || tensor->name[0] == 0 || strnlen(tensor->name, XCI_NAME_MAX + 1) > XCI_NAME_MAX)
-        FAIL(context, XORCAST_BAD_ARGUMENT, "a tensor's name must have 1 to %u bytes", XCI_NAME_MAX);
+    if (tensor->name == NULL || tensor->name[0] == 0 ||
+        strnlen(tensor->name, XCI_NAME_MAX + 1) > XCI_NAME_MAX)
+        FAIL(context, XORCAST_BAD_ARGUMENT, "a tensor's name must have 1 to %u bytes",
+             XCI_NAME_MAX);
     if (bundle->tensor_count + bundle->alias_count >= XCI_TENSORS_MAX)
-        FAIL(context, XORCAST_BAD_ARGUMENT, "a bundle holds at most %llu tensors", (unsigned long long)XCI_TENSORS_MAX);
+        FAIL(context, XORCAST_BAD_ARGUMENT, "a bundle holds at most %llu tensors",
+             (unsigned long long)XCI_TENSORS_MAX);
     return XORCAST_OK;
 }
 
-/* Number of elements by the shape; the width of one, or 1 where bytes are not a whole number of a width
- * that we count by (packed and complex types). */
-static xorcast_status measure_shape(xorcast_bundle *bundle, const xorcast_tensor *tensor, uint32_t *element_out) {
+/* Number of elements by the shape; the width of one, or 1 where bytes are not a whole number of a
+ * width that we count by (packed and complex types). */
+static xorcast_status measure_shape(xorcast_bundle *bundle, const xorcast_tensor *tensor,
+                                    uint32_t *element_out) {
     xorcast_context *context = bundle->context;
     if (tensor->rank > XCI_RANK_MAX || (tensor->rank > 0 && tensor->shape == NULL))
-        FAIL(context, XORCAST_BAD_ARGUMENT, "tensor %s: rank %u is more than %u, or there is no shape", tensor->name,
-             tensor->rank, XCI_RANK_MAX);
+        FAIL(context, XORCAST_BAD_ARGUMENT,
+             "tensor %s: rank %u is more than %u, or there is no shape", tensor->name, tensor->rank,
+             XCI_RANK_MAX);
     uint64_t elements = 1;
     bool empty = false;
     for (uint32_t i = 0; i < tensor->rank; i++)
         empty = empty || tensor->shape[i] == 0;
     for (uint32_t i = 0; i < tensor->rank && !empty; i++)
         if (!xci_multiply(elements, tensor->shape[i], &elements))
-            FAIL(context, XORCAST_BAD_ARGUMENT, "tensor %s: its shape has more than 2^64 elements", tensor->name);
+            FAIL(context, XORCAST_BAD_ARGUMENT, "tensor %s: its shape has more than 2^64 elements",
+                 tensor->name);
     if (empty != (tensor->bytes == 0))
-        FAIL(context, XORCAST_BAD_ARGUMENT, "tensor %s: its shape and its %llu bytes do not agree", tensor->name,
-             (unsigned long long)tensor->bytes);
+        FAIL(context, XORCAST_BAD_ARGUMENT, "tensor %s: its shape and its %llu bytes do not agree",
+             tensor->name, (unsigned long long)tensor->bytes);
     if (tensor->bytes > INT64_MAX)
         FAIL(context, XORCAST_BAD_ARGUMENT, "tensor %s: more than 2^63 bytes", tensor->name);
     const uint64_t width = empty || tensor->bytes % elements ? 1 : tensor->bytes / elements;
@@ -122,11 +137,13 @@ static uint64_t last_dimension_bytes(const xorcast_tensor *tensor) {
     return rows == 0 || tensor->bytes % rows ? tensor->bytes : tensor->bytes / rows;
 }
 
-static xorcast_status copy_tensor(xorcast_bundle *bundle, const xorcast_tensor *tensor, xci_tensor *copy) {
+static xorcast_status copy_tensor(xorcast_bundle *bundle, const xorcast_tensor *tensor,
+                                  xci_tensor *copy) {
     void *name, *dtype, *shape;
-    if (tensor->dtype == NULL || tensor->dtype[0] == 0 || strnlen(tensor->dtype, XCI_DTYPE_MAX + 1) > XCI_DTYPE_MAX)
-        FAIL(bundle->context, XORCAST_BAD_ARGUMENT, "tensor %s: its dtype must have 1 to %u bytes", tensor->name,
-             XCI_DTYPE_MAX);
+    if (tensor->dtype == NULL || tensor->dtype[0] == 0 ||
+        strnlen(tensor->dtype, XCI_DTYPE_MAX + 1) > XCI_DTYPE_MAX)
+        FAIL(bundle->context, XORCAST_BAD_ARGUMENT, "tensor %s: its dtype must have 1 to %u bytes",
+             tensor->name, XCI_DTYPE_MAX);
     TRY(measure_shape(bundle, tensor, &copy->element_bytes));
     TRY(xci_arena_copy(bundle->arena, tensor->name, strlen(tensor->name) + 1, &name));
     TRY(xci_arena_copy(bundle->arena, tensor->dtype, strlen(tensor->dtype) + 1, &dtype));
@@ -137,34 +154,43 @@ static xorcast_status copy_tensor(xorcast_bundle *bundle, const xorcast_tensor *
     copy->rank = tensor->rank;
     copy->bytes = tensor->bytes;
     copy->row_bytes = tensor->row_bytes ? tensor->row_bytes : last_dimension_bytes(tensor);
-    if (tensor->bytes > 0 && (copy->row_bytes > tensor->bytes || tensor->bytes % copy->row_bytes != 0))
-        FAIL(bundle->context, XORCAST_BAD_ARGUMENT, "tensor %s: %llu bytes are no whole number of rows of %llu",
-             tensor->name, (unsigned long long)tensor->bytes, (unsigned long long)copy->row_bytes);
+    if (tensor->bytes > 0 &&
+        (copy->row_bytes > tensor->bytes || tensor->bytes % copy->row_bytes != 0))
+        FAIL(bundle->context, XORCAST_BAD_ARGUMENT,
+             "tensor %s: %llu bytes are no whole number of rows of %llu", tensor->name,
+             (unsigned long long)tensor->bytes, (unsigned long long)copy->row_bytes);
     return XORCAST_OK;
 }
 
-static bool at_word_or_end(uint64_t at, const xci_tensor *tensor) { return at % 8 == 0 || at == tensor->bytes; }
+static bool at_word_or_end(uint64_t at, const xci_tensor *tensor) {
+    return at % 8 == 0 || at == tensor->bytes;
+}
 
-/* Every row's piece must begin and end at a whole word, because a word is the unit of the digest. */
-static xorcast_status check_box(xorcast_bundle *bundle, const xci_tensor *tensor, const xorcast_box *box) {
+/* Every row's piece must begin and end at a whole word, because a word is the unit of the
+ * digest. */
+static xorcast_status check_box(xorcast_bundle *bundle, const xci_tensor *tensor,
+                                const xorcast_box *box) {
     xorcast_context *context = bundle->context;
     const uint64_t rows = tensor->bytes / tensor->row_bytes;
     uint64_t row_end, column_end, extent;
     if (!xci_add(box->row, box->row_count, &row_end) || row_end > rows || box->row_count == 0 ||
         !xci_add(box->column, box->column_bytes, &column_end) || column_end > tensor->row_bytes ||
         box->column_bytes == 0)
-        FAIL(context, XORCAST_BAD_ARGUMENT, "tensor %s: a box is empty or reaches beyond the tensor's %llu rows of %llu bytes",
+        FAIL(context, XORCAST_BAD_ARGUMENT,
+             "tensor %s: a box is empty or reaches beyond the tensor's %llu rows of %llu bytes",
              tensor->name, (unsigned long long)rows, (unsigned long long)tensor->row_bytes);
     if (box->data == NULL || (box->row_count > 1 && box->pitch_bytes < box->column_bytes) ||
         !xci_multiply(box->row_count, box->pitch_bytes, &extent) || extent > INT64_MAX)
-        FAIL(context, XORCAST_BAD_ARGUMENT, "tensor %s: a box has no memory, or rows that overlap", tensor->name);
-    const bool full_rows = box->column == 0 && box->column_bytes == tensor->row_bytes;
-    const bool edges_ok = full_rows ? at_word_or_end(box->row * tensor->row_bytes, tensor) &&
-                                          at_word_or_end(row_end * tensor->row_bytes, tensor)
-                                    : tensor->row_bytes % 8 == 0 && box->column % 8 == 0 && column_end % 8 == 0;
-    if (!edges_ok)
-        FAIL(context, XORCAST_UNSUPPORTED, "tensor %s: box edges must be multiples of 8 bytes or the tensor's end",
+        FAIL(context, XORCAST_BAD_ARGUMENT, "tensor %s: a box has no memory, or rows that overlap",
              tensor->name);
+    const bool full_rows = box->column == 0 && box->column_bytes == tensor->row_bytes;
+    const bool edges_ok =
+        full_rows ? at_word_or_end(box->row * tensor->row_bytes, tensor) &&
+                        at_word_or_end(row_end * tensor->row_bytes, tensor)
+                  : tensor->row_bytes % 8 == 0 && box->column % 8 == 0 && column_end % 8 == 0;
+    if (!edges_ok)
+        FAIL(context, XORCAST_UNSUPPORTED,
+             "tensor %s: box edges must be multiples of 8 bytes or the tensor's end", tensor->name);
     return XORCAST_OK;
 }
 
@@ -189,7 +215,8 @@ static bool boxes_cross(const xorcast_box *a, const xorcast_box *b) {
            a->column < b->column + b->column_bytes && b->column < a->column + a->column_bytes;
 }
 
-static xorcast_status add_boxes(xorcast_bundle *bundle, const xorcast_tensor *tensor, xci_tensor *copy) {
+static xorcast_status add_boxes(xorcast_bundle *bundle, const xorcast_tensor *tensor,
+                                xci_tensor *copy) {
     TRY(take_regions(bundle, copy, tensor->box_count));
     uint64_t counted = 0;
     for (uint32_t i = 0; i < tensor->box_count; i++) {
@@ -197,17 +224,29 @@ static xorcast_status add_boxes(xorcast_bundle *bundle, const xorcast_tensor *te
         TRY(check_box(bundle, copy, box));
         const bool replica = (box->flags & XORCAST_BOX_REPLICA) != 0;
         for (uint32_t j = 0; j < i && !replica; j++)
-            if (!(tensor->boxes[j].flags & XORCAST_BOX_REPLICA) && boxes_cross(box, &tensor->boxes[j]))
+            if (!(tensor->boxes[j].flags & XORCAST_BOX_REPLICA) &&
+                boxes_cross(box, &tensor->boxes[j]))
                 FAIL(bundle->context, XORCAST_BAD_ARGUMENT,
-                     "tensor %s: two boxes hold the same bytes; mark one XORCAST_BOX_REPLICA", tensor->name);
-        copy->regions[i] = (xci_region){box->row, box->row_count, box->column, box->column_bytes, box->pitch_bytes,
-                                        XCI_KIND_HOST, replica, box->data, -1, NULL, 0};
+                     "tensor %s: two boxes hold the same bytes; mark one XORCAST_BOX_REPLICA",
+                     tensor->name);
+        copy->regions[i] = (xci_region){box->row,
+                                        box->row_count,
+                                        box->column,
+                                        box->column_bytes,
+                                        box->pitch_bytes,
+                                        XCI_KIND_HOST,
+                                        replica,
+                                        box->data,
+                                        -1,
+                                        NULL,
+                                        0};
         if (!replica)
             counted += box->row_count * box->column_bytes;
     }
     copy->counted = counted == copy->bytes;
     const xci_region *only = &copy->regions[0];
-    copy->simple = copy->region_count == 1 && copy->counted && (only->pitch_bytes == copy->row_bytes || only->row_count == 1);
+    copy->simple = copy->region_count == 1 && copy->counted &&
+                   (only->pitch_bytes == copy->row_bytes || only->row_count == 1);
     return XORCAST_OK;
 }
 
@@ -242,8 +281,8 @@ static xorcast_status add_alias(xorcast_bundle *bundle, const xorcast_tensor *te
 xorcast_status xorcast_bundle_add(xorcast_bundle *bundle, const xorcast_tensor *tensor) {
     TRY(check_names(bundle, tensor));
     if (tensor->memory_kind != XORCAST_MEMORY_HOST)
-        FAIL(bundle->context, XORCAST_UNSUPPORTED, "tensor %s: the %s backend has host memory only", tensor->name,
-             bundle->context->shared->backend->name);
+        FAIL(bundle->context, XORCAST_UNSUPPORTED, "tensor %s: the %s backend has host memory only",
+             tensor->name, bundle->context->shared->backend->name);
     if (tensor->alias_of != NULL)
         return add_alias(bundle, tensor);
     xci_tensor *copy;
@@ -267,8 +306,8 @@ xorcast_status xorcast_bundle_add(xorcast_bundle *bundle, const xorcast_tensor *
     return XORCAST_OK;
 }
 
-xorcast_status xci_bundle_add_file(xorcast_bundle *bundle, const xorcast_tensor *tensor, int fd, const char *path,
-                                   uint64_t offset) {
+xorcast_status xci_bundle_add_file(xorcast_bundle *bundle, const xorcast_tensor *tensor, int fd,
+                                   const char *path, uint64_t offset) {
     TRY(check_names(bundle, tensor));
     xci_tensor *copy;
     TRY(next_tensor(bundle, &copy));
@@ -298,7 +337,8 @@ static void sum_up(xorcast_bundle *bundle) {
         bundle->complete = bundle->complete && tensor->counted;
         for (uint32_t i = 0; i < tensor->region_count; i++)
             if (!tensor->regions[i].replica)
-                layout->covered_bytes += tensor->regions[i].row_count * tensor->regions[i].column_bytes;
+                layout->covered_bytes +=
+                    tensor->regions[i].row_count * tensor->regions[i].column_bytes;
     }
     layout->tensor_count = bundle->tensor_count;
     layout->chunk_bytes = UINT64_C(1) << bundle->chunk_log2;
@@ -322,12 +362,14 @@ xorcast_status xorcast_bundle_seal(xorcast_bundle *bundle, xorcast_layout *layou
 
 xorcast_status xorcast_bundle_find(xorcast_bundle *bundle, const char *name, uint64_t *index_out) {
     TRY(xci_bundle_need_sealed(bundle));
-    const xci_tensor *found = bsearch(name, bundle->tensors, bundle->tensor_count, sizeof *found, compare_tensor_name);
+    const xci_tensor *found =
+        bsearch(name, bundle->tensors, bundle->tensor_count, sizeof *found, compare_tensor_name);
     if (found != NULL) {
         *index_out = (uint64_t)(found - bundle->tensors);
         return XORCAST_OK;
     }
-    const xci_alias *alias = bsearch(name, bundle->aliases, bundle->alias_count, sizeof *alias, compare_alias_name);
+    const xci_alias *alias =
+        bsearch(name, bundle->aliases, bundle->alias_count, sizeof *alias, compare_alias_name);
     if (alias == NULL)
         FAIL(bundle->context, XORCAST_NOT_FOUND, "the bundle has no tensor %.200s", name);
     *index_out = alias->tensor;
@@ -337,13 +379,15 @@ xorcast_status xorcast_bundle_find(xorcast_bundle *bundle, const char *name, uin
 xorcast_status xorcast_bundle_name(xorcast_bundle *bundle, uint64_t index, const char **name_out) {
     TRY(xci_bundle_need_sealed(bundle));
     if (index >= bundle->tensor_count)
-        FAIL(bundle->context, XORCAST_NOT_FOUND, "the bundle has %llu tensors, none with index %llu",
+        FAIL(bundle->context, XORCAST_NOT_FOUND,
+             "the bundle has %llu tensors, none with index %llu",
              (unsigned long long)bundle->tensor_count, (unsigned long long)index);
     *name_out = bundle->tensors[index].name;
     return XORCAST_OK;
 }
 
-xorcast_status xorcast_bundle_describe(xorcast_bundle *bundle, uint64_t index, xorcast_tensor *tensor_out) {
+xorcast_status xorcast_bundle_describe(xorcast_bundle *bundle, uint64_t index,
+                                       xorcast_tensor *tensor_out) {
     const char *name;
     TRY(xorcast_bundle_name(bundle, index, &name));
     const xci_tensor *from = &bundle->tensors[index];

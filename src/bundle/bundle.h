@@ -1,9 +1,10 @@
-/* Bundles: the weights as one ordered set of tensors, where their bytes live, and the chunk grid over them.
+/* Bundles: the weights as one ordered set of tensors, where their bytes live, and the chunk grid
+ * over them.
  *
- * Order: by name. Grid: tensors of SMALL bytes or more are cut into chunks, in order ("whole" chunks, all of one
- * tensor); smaller ones are packed after them, by element width and then in order, each at a multiple of 8 bytes
- * ("packed" chunks). Neighbouring chunks of one kind form groups of group_bytes or a little more.
- * docs/format.md, "Grid", is the law.
+ * Order: by name. Grid: tensors of SMALL bytes or more are cut into chunks, in order ("whole"
+ * chunks, all of one tensor); smaller ones are packed after them, by element width and then in
+ * order, each at a multiple of 8 bytes ("packed" chunks). Neighbouring chunks of one kind form
+ * groups of group_bytes or a little more. docs/format.md, "Grid", is the law.
  *
  * Owns names, shapes and the grid. Does not own the bytes of tensors, open files included. */
 #ifndef XCI_BUNDLE_H
@@ -22,12 +23,14 @@
 #define XCI_NAME_MAX 1023u
 #define XCI_DTYPE_MAX 15u
 #define XCI_RANK_MAX 16u
-#define XCI_TENSORS_MAX (UINT64_C(1) << 24) /* 80 times the largest model known; bounds foreign counts */
+#define XCI_TENSORS_MAX                                                                            \
+    (UINT64_C(1) << 24) /* 80 times the largest model known; bounds foreign counts */
 
 typedef enum xci_kind {
     XCI_KIND_HOST,
     XCI_KIND_FILE, /* read in pieces with pread: no mapping to be cut under our feet */
-    XCI_KIND_ZERO  /* bytes that are all zero and stand nowhere: the base of a tensor that is sent whole */
+    /* bytes that are all zero and stand nowhere: the base of a tensor that is sent whole */
+    XCI_KIND_ZERO
 } xci_kind;
 
 /* A box of a tensor and where it lives. */
@@ -47,7 +50,8 @@ typedef struct xci_tensor {
     uint32_t rank, element_bytes;
     uint64_t bytes, row_bytes;
     uint64_t key;         /* digest key of word 0 */
-    uint64_t first_chunk; /* of a small tensor: the packed chunk it lies in; of an empty one: undefined */
+    /* of a small tensor: the packed chunk it lies in; of an empty one: undefined */
+    uint64_t first_chunk;
     xci_region *regions;
     uint32_t region_count;
     bool simple;          /* one region that holds the whole tensor without gaps */
@@ -73,15 +77,18 @@ struct xorcast_bundle {
     uint64_t *packed;      /* indices of small tensors in packing order, and for each */
     xci_segment *segments; /* its place in its chunk; `bytes` not padded */
     uint64_t packed_count;
-    uint64_t *packed_first; /* for each packed chunk, the first of its tensors in `packed`; one more at the end */
+    /* for each packed chunk, the first of its tensors in `packed`; one more at the end */
+    uint64_t *packed_first;
     uint64_t *group_first;  /* for each group, its first chunk; one more at the end */
     uint64_t group_chunks_max, group_size_max; /* of the group with most */
-    const xorcast_bundle *twin; /* not NULL: a twin (twin.c), which borrows all but `tensors` and `regions` */
+    /* not NULL: a twin (twin.c), which borrows all but `tensors` and `regions` */
+    const xorcast_bundle *twin;
     xci_region *regions;        /* of a twin, one for each tensor */
 };
 
-/* One chunk as work is done on it. `segments` are the words that this bundle counts; of a chunk that is not covered
- * by boxes there are none. Points into the bundle or to `own`: do not copy the struct. */
+/* One chunk as work is done on it. `segments` are the words that this bundle counts; of a chunk
+ * that is not covered by boxes there are none. Points into the bundle or to `own`: do not copy the
+ * struct. */
 typedef struct xci_chunk {
     uint64_t index, tensor, offset; /* packed: the first tensor, and 0 */
     uint32_t bytes, element_bytes;
@@ -92,14 +99,17 @@ typedef struct xci_chunk {
     uint32_t tensor_count;   /* packed: how many */
     const xci_segment *places; /* packed: where each of `tensors` lies */
     xci_segment own;
-    uint64_t whole; /* place of `tensor` in the bundle's list of whole tensors, for the next chunk */
+    /* place of `tensor` in the bundle's list of whole tensors, for the next chunk */
+    uint64_t whole;
 } xci_chunk;
 
-/* How many segments a chunk of this bundle can have: what `space` of xci_bundle_chunk must hold. 0 when every tensor is
- * complete: `space` may be NULL then. */
+/* How many segments a chunk of this bundle can have: what `space` of xci_bundle_chunk must hold. 0
+ * when every tensor is complete: `space` may be NULL then. */
 uint64_t xci_bundle_segment_space(const xorcast_bundle *bundle);
-void xci_bundle_chunk(const xorcast_bundle *bundle, uint64_t chunk, xci_segment *space, xci_chunk *chunk_out);
-/* As xci_bundle_chunk without the segments that are counted: for reading and writing its bytes only. */
+void xci_bundle_chunk(const xorcast_bundle *bundle, uint64_t chunk, xci_segment *space,
+                      xci_chunk *chunk_out);
+/* As xci_bundle_chunk without the segments that are counted: for reading and writing its bytes
+ * only. */
 void xci_bundle_chunk_places(const xorcast_bundle *bundle, uint64_t chunk, xci_chunk *chunk_out);
 /* The chunk after, without a search. There must be one. */
 void xci_bundle_next_chunk(const xorcast_bundle *bundle, xci_segment *space, xci_chunk *chunk);
@@ -114,24 +124,29 @@ bool xci_bundle_holds(const xorcast_bundle *bundle, uint64_t chunk);
 
 /* The chunk's bytes where they lie, or NULL if they are scattered, in a file, or nowhere. */
 uint8_t *xci_chunk_direct(const xorcast_bundle *bundle, const xci_chunk *chunk);
-/* The chunk's bytes, where they lie or gathered into `scratch` (chunk->bytes); what no region holds is zero. */
-xorcast_status xci_chunk_read(xorcast_bundle *bundle, const xci_chunk *chunk, uint8_t *scratch, const uint8_t **bytes_out);
+/* The chunk's bytes, where they lie or gathered into `scratch` (chunk->bytes); what no region
+ * holds is zero. */
+xorcast_status xci_chunk_read(xorcast_bundle *bundle, const xci_chunk *chunk, uint8_t *scratch,
+                              const uint8_t **bytes_out);
 /* Writes the chunk's bytes to all regions, replicas too. Host memory only. */
 void xci_chunk_write(xorcast_bundle *bundle, const xci_chunk *chunk, const uint8_t *bytes);
 /* Part of one tensor into `out`. */
-xorcast_status xci_tensor_read(xorcast_bundle *bundle, uint64_t tensor, uint64_t offset, uint64_t count, uint8_t *out);
+xorcast_status xci_tensor_read(xorcast_bundle *bundle, uint64_t tensor, uint64_t offset,
+                               uint64_t count, uint8_t *out);
 /* Tensor and chunk in words, for messages: "tensor model.norm.weight, chunk 7". Returns `text`. */
-const char *xci_chunk_words(const xorcast_bundle *bundle, uint64_t chunk, char *text, size_t text_bytes);
+const char *xci_chunk_words(const xorcast_bundle *bundle, uint64_t chunk, char *text,
+                            size_t text_bytes);
 
-/* As xorcast_bundle_add for bytes that lie in a file from `offset` on, or nowhere (fd < 0: zeros). `path` must outlive the
- * bundle. */
-xorcast_status xci_bundle_add_file(xorcast_bundle *bundle, const xorcast_tensor *tensor, int fd, const char *path,
-                                   uint64_t offset);
+/* As xorcast_bundle_add for bytes that lie in a file from `offset` on, or nowhere (fd < 0: zeros).
+ * `path` must outlive the bundle. */
+xorcast_status xci_bundle_add_file(xorcast_bundle *bundle, const xorcast_tensor *tensor, int fd,
+                                   const char *path, uint64_t offset);
 
-/* A sealed bundle of the same layout over other memory: each tensor simple, its bytes at regions[t].data, NULL at first. It
- * must not outlive `bundle`. */
+/* A sealed bundle of the same layout over other memory: each tensor simple, its bytes at
+ * regions[t].data, NULL at first. It must not outlive `bundle`. */
 xorcast_status xci_bundle_twin(xorcast_bundle *bundle, xorcast_bundle **twin_out);
-/* Gives every tensor of a twin its place in one new block of memory, zeroed; the caller's to release. */
+/* Gives every tensor of a twin its place in one new block of memory, zeroed; the caller's to
+ * release. */
 xorcast_status xci_twin_allocate(xorcast_bundle *twin, void **memory_out);
 
 /* LAYOUT_MISMATCH that names the first difference, unless the fingerprints are equal. */

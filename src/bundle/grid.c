@@ -1,5 +1,5 @@
-/* The chunk grid: which bytes of which tensors a chunk holds, and which chunks a group. Fixed at seal; the same on every
- * machine, because deltas name chunks by index. */
+/* The chunk grid: which bytes of which tensors a chunk holds, and which chunks a group. Fixed at
+ * seal; the same on every machine, because deltas name chunks by index. */
 #include <string.h>
 
 #include "base/bytes.h"
@@ -9,7 +9,9 @@
 
 /* ---- Sealing ---- */
 
-static uint64_t chunk_size(const xorcast_bundle *bundle) { return UINT64_C(1) << bundle->chunk_log2; }
+static uint64_t chunk_size(const xorcast_bundle *bundle) {
+    return UINT64_C(1) << bundle->chunk_log2;
+}
 
 static xorcast_status number_whole(xorcast_bundle *bundle) {
     void *memory;
@@ -51,7 +53,8 @@ static uint64_t pack_width(xorcast_bundle *bundle, uint32_t width, uint64_t pack
     uint64_t fill = chunk_size(bundle); /* the first tensor opens a chunk */
     for (uint64_t t = 0; t < bundle->tensor_count; t++) {
         xci_tensor *tensor = &bundle->tensors[t];
-        if (tensor->bytes == 0 || tensor->bytes >= XCI_SMALL_BYTES || tensor->element_bytes != width)
+        if (tensor->bytes == 0 || tensor->bytes >= XCI_SMALL_BYTES ||
+            tensor->element_bytes != width)
             continue;
         const uint64_t padded = xci_round_up(tensor->bytes, 8);
         if (fill + padded > chunk_size(bundle)) {
@@ -60,7 +63,8 @@ static uint64_t pack_width(xorcast_bundle *bundle, uint32_t width, uint64_t pack
         }
         tensor->first_chunk = bundle->whole_chunk_count + packed_chunks - 1;
         bundle->packed[bundle->packed_count] = t;
-        bundle->segments[bundle->packed_count++] = (xci_segment){(uint32_t)fill, (uint32_t)tensor->bytes, tensor->key};
+        bundle->segments[bundle->packed_count++] =
+            (xci_segment){(uint32_t)fill, (uint32_t)tensor->bytes, tensor->key};
         fill += padded;
     }
     return packed_chunks;
@@ -94,7 +98,8 @@ static void group_chunk(xorcast_bundle *bundle, grouping *g, uint64_t chunk, uin
 
 static xorcast_status form_groups(xorcast_bundle *bundle) {
     void *memory;
-    TRY(xci_allocate_array(bundle->context, bundle->layout.chunk_count + 1, sizeof(uint64_t), &memory));
+    TRY(xci_allocate_array(bundle->context, bundle->layout.chunk_count + 1, sizeof(uint64_t),
+                           &memory));
     xci_release(bundle->context, bundle->group_first);
     bundle->group_first = memory;
     bundle->group_size_max = bundle->group_chunks_max = 0;
@@ -168,14 +173,16 @@ uint64_t xci_bundle_segment_space(const xorcast_bundle *bundle) {
     return bundle->complete ? 0 : chunk_size(bundle) / 8 + 1;
 }
 
-static void whole_chunk(const xorcast_bundle *bundle, uint64_t index, uint64_t whole, xci_chunk *chunk) {
+static void whole_chunk(const xorcast_bundle *bundle, uint64_t index, uint64_t whole,
+                        xci_chunk *chunk) {
     chunk->whole = whole;
     chunk->tensor = bundle->whole[whole];
     const xci_tensor *tensor = &bundle->tensors[chunk->tensor];
     chunk->offset = (index - tensor->first_chunk) << bundle->chunk_log2;
     chunk->bytes = (uint32_t)xci_min(chunk_size(bundle), tensor->bytes - chunk->offset);
     chunk->element_bytes = tensor->element_bytes;
-    chunk->own = (xci_segment){0, chunk->bytes, tensor->key + chunk->offset / 8 * XCI_DIGEST_STRIDE};
+    chunk->own =
+        (xci_segment){0, chunk->bytes, tensor->key + chunk->offset / 8 * XCI_DIGEST_STRIDE};
     chunk->segments = &chunk->own;
     chunk->segment_count = 1;
 }
@@ -248,7 +255,8 @@ static void count_segments(const xorcast_bundle *bundle, xci_segment *space, xci
     chunk->segment_count = c.count;
 }
 
-static void view_places(const xorcast_bundle *bundle, uint64_t index, uint64_t whole, xci_chunk *chunk) {
+static void view_places(const xorcast_bundle *bundle, uint64_t index, uint64_t whole,
+                        xci_chunk *chunk) {
     memset(chunk, 0, sizeof *chunk);
     chunk->index = index;
     if (index < bundle->whole_chunk_count)
@@ -258,10 +266,12 @@ static void view_places(const xorcast_bundle *bundle, uint64_t index, uint64_t w
 }
 
 void xci_bundle_chunk_places(const xorcast_bundle *bundle, uint64_t index, xci_chunk *chunk_out) {
-    view_places(bundle, index, index < bundle->whole_chunk_count ? whole_of(bundle, index) : 0, chunk_out);
+    view_places(bundle, index, index < bundle->whole_chunk_count ? whole_of(bundle, index) : 0,
+                chunk_out);
 }
 
-static void view_chunk(const xorcast_bundle *bundle, uint64_t index, uint64_t whole, xci_segment *space, xci_chunk *chunk) {
+static void view_chunk(const xorcast_bundle *bundle, uint64_t index, uint64_t whole,
+                       xci_segment *space, xci_chunk *chunk) {
     view_places(bundle, index, whole, chunk);
     if (bundle->complete)
         return;
@@ -272,8 +282,10 @@ static void view_chunk(const xorcast_bundle *bundle, uint64_t index, uint64_t wh
         count_segments(bundle, space, chunk);
 }
 
-void xci_bundle_chunk(const xorcast_bundle *bundle, uint64_t index, xci_segment *space, xci_chunk *chunk_out) {
-    view_chunk(bundle, index, index < bundle->whole_chunk_count ? whole_of(bundle, index) : 0, space, chunk_out);
+void xci_bundle_chunk(const xorcast_bundle *bundle, uint64_t index, xci_segment *space,
+                      xci_chunk *chunk_out) {
+    view_chunk(bundle, index, index < bundle->whole_chunk_count ? whole_of(bundle, index) : 0,
+               space, chunk_out);
 }
 
 void xci_bundle_next_chunk(const xorcast_bundle *bundle, xci_segment *space, xci_chunk *chunk) {

@@ -1,5 +1,6 @@
-/* Order and aliases: sorts a bundle's tensors by name, refuses a name that comes twice, and makes tensors with exactly the
- * same memory aliases of the one whose name comes first. An XOR applied twice through two names would undo itself. */
+/* Order and aliases: sorts a bundle's tensors by name, refuses a name that comes twice, and
+ * makes tensors with exactly the same memory aliases of the one whose name comes first. An XOR
+ * applied twice through two names would undo itself. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +34,8 @@ static xorcast_status refuse_duplicates(xorcast_bundle *bundle) {
             twice = bundle->aliases[a].name;
     }
     if (twice != NULL)
-        FAIL(bundle->context, XORCAST_BAD_ARGUMENT, "tensor %s was added twice; each name may come once", twice);
+        FAIL(bundle->context, XORCAST_BAD_ARGUMENT,
+             "tensor %s was added twice; each name may come once", twice);
     return XORCAST_OK;
 }
 
@@ -104,7 +106,8 @@ static xorcast_status resolve_alias(xorcast_bundle *bundle, xci_alias *alias) {
     const char *target = alias->target;
     for (uint64_t steps = 0; steps <= bundle->alias_count; steps++) {
         const xci_tensor key = {.name = target};
-        const xci_tensor *found = bsearch(&key, bundle->tensors, bundle->tensor_count, sizeof key, by_name);
+        const xci_tensor *found =
+            bsearch(&key, bundle->tensors, bundle->tensor_count, sizeof key, by_name);
         if (found != NULL) {
             alias->tensor = (uint64_t)(found - bundle->tensors);
             return XORCAST_OK;
@@ -114,8 +117,8 @@ static xorcast_status resolve_alias(xorcast_bundle *bundle, xci_alias *alias) {
             break;
         target = next->target;
     }
-    FAIL(bundle->context, XORCAST_BAD_ARGUMENT, "tensor %s is an alias of %s, which is not in the bundle", alias->name,
-         alias->target);
+    FAIL(bundle->context, XORCAST_BAD_ARGUMENT,
+         "tensor %s is an alias of %s, which is not in the bundle", alias->name, alias->target);
 }
 
 xorcast_status xci_seal_names(xorcast_bundle *bundle) {

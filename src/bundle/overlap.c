@@ -1,5 +1,5 @@
-/* Refuses memory that two boxes share: an XOR through both would undo itself there. Boxes of one pitch may interleave, as
- * the parts of a fused matrix do. */
+/* Refuses memory that two boxes share: an XOR through both would undo itself there. Boxes of one
+ * pitch may interleave, as the parts of a fused matrix do. */
 #include <stdlib.h>
 
 #include "bundle/seal.h"
@@ -18,7 +18,8 @@ static int by_begin(const void *a, const void *b) {
 static bool disjoint(const extent *a, const extent *b) {
     if (b->begin >= a->end)
         return true;
-    /* `a` begins first, so a single row of it is where `b` begins. A single row of `b` has no pitch of its own. */
+    /* `a` begins first, so a single row of it is where `b` begins. A single row of `b` has no
+     * pitch of its own. */
     const uint64_t pitch = a->region->pitch_bytes;
     if (a->region->row_count == 1 || (b->region->row_count > 1 && pitch != b->region->pitch_bytes))
         return false;
@@ -51,8 +52,9 @@ xorcast_status xci_seal_overlaps(xorcast_bundle *bundle) {
             if (region->kind != XCI_KIND_HOST)
                 continue;
             const uintptr_t begin = (uintptr_t)region->data;
-            list[used++] = (extent){begin, begin + (region->row_count - 1) * region->pitch_bytes + region->column_bytes,
-                                    region, t};
+            list[used++] = (extent){
+                begin, begin + (region->row_count - 1) * region->pitch_bytes + region->column_bytes,
+                region, t};
         }
     const xorcast_status status = used > 1 ? sweep(bundle, list, used) : XORCAST_OK;
     xci_release(bundle->context, memory);

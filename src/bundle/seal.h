@@ -4,7 +4,8 @@
 
 #include "bundle/bundle.h"
 
-/* Sorts by name, refuses duplicates, resolves aliases, refuses overlapping memory (names.c, overlap.c). */
+/* Sorts by name, refuses duplicates, resolves aliases, refuses overlapping memory (names.c,
+ * overlap.c). */
 xorcast_status xci_seal_names(xorcast_bundle *bundle);
 xorcast_status xci_seal_overlaps(xorcast_bundle *bundle);
 /* Chunks, packing and groups (grid.c). */

@@ -7,11 +7,12 @@
 #include "base/bytes.h"
 #include "base/io.h"
 
-static void visit_rows(const xci_tensor *tensor, const xci_region *region, uint64_t offset, uint64_t end,
-                       xci_span_visit visit, void *user) {
+static void visit_rows(const xci_tensor *tensor, const xci_region *region, uint64_t offset,
+                       uint64_t end, xci_span_visit visit, void *user) {
     const uint64_t row_bytes = tensor->row_bytes;
     const uint64_t row_first = xci_max(region->row, offset / row_bytes);
-    const uint64_t row_end = xci_min(region->row + region->row_count, xci_divide_up(end, row_bytes));
+    const uint64_t row_end =
+        xci_min(region->row + region->row_count, xci_divide_up(end, row_bytes));
     for (uint64_t row = row_first; row < row_end; row++) {
         const uint64_t row_at = row * row_bytes;
         const uint64_t begin = xci_max(offset, row_at + region->column);
@@ -19,21 +20,25 @@ static void visit_rows(const xci_tensor *tensor, const xci_region *region, uint6
         if (begin >= stop)
             continue;
         const xci_span span = {region, begin - offset, stop - begin,
-                               (row - region->row) * region->pitch_bytes + (begin - row_at - region->column)};
+                               (row - region->row) * region->pitch_bytes +
+                                   (begin - row_at - region->column)};
         visit(user, &span);
     }
 }
 
-void xci_spans(const xci_tensor *tensor, uint64_t offset, uint64_t bytes, xci_span_visit visit, void *user) {
+void xci_spans(const xci_tensor *tensor, uint64_t offset, uint64_t bytes, xci_span_visit visit,
+               void *user) {
     const uint64_t end = offset + bytes;
     for (uint32_t i = 0; i < tensor->region_count; i++) {
         const xci_region *region = &tensor->regions[i];
-        const bool rows_touch = region->column_bytes == tensor->row_bytes && region->pitch_bytes == tensor->row_bytes;
+        const bool rows_touch =
+            region->column_bytes == tensor->row_bytes && region->pitch_bytes == tensor->row_bytes;
         if (!rows_touch) {
             visit_rows(tensor, region, offset, end, visit, user);
             continue;
         }
-        const uint64_t from = region->row * tensor->row_bytes, to = from + region->row_count * tensor->row_bytes;
+        const uint64_t from = region->row * tensor->row_bytes,
+                       to = from + region->row_count * tensor->row_bytes;
         const uint64_t begin = xci_max(offset, from), stop = xci_min(end, to);
         if (begin < stop)
             visit(user, &(xci_span){region, begin - offset, stop - begin, begin - from});
@@ -58,10 +63,12 @@ static void read_span(void *user, const xci_span *span) {
     if (region->kind == XCI_KIND_HOST)
         memcpy(out, region->data + span->at, span->bytes);
     else
-        r->status = xci_io_read_at(r->context, region->fd, region->path, region->offset + span->at, out, span->bytes);
+        r->status = xci_io_read_at(r->context, region->fd, region->path, region->offset + span->at,
+                                   out, span->bytes);
 }
 
-xorcast_status xci_tensor_read(xorcast_bundle *bundle, uint64_t tensor, uint64_t offset, uint64_t count, uint8_t *out) {
+xorcast_status xci_tensor_read(xorcast_bundle *bundle, uint64_t tensor, uint64_t offset,
+                               uint64_t count, uint8_t *out) {
     const xci_tensor *t = &bundle->tensors[tensor];
     reading r = {bundle->context, out, false, XORCAST_OK};
     if (!t->simple || t->regions[0].kind == XCI_KIND_ZERO)
@@ -92,7 +99,8 @@ xorcast_status xci_chunk_read(xorcast_bundle *bundle, const xci_chunk *chunk, ui
         return xci_tensor_read(bundle, chunk->tensor, chunk->offset, chunk->bytes, scratch);
     memset(scratch, 0, chunk->bytes);
     for (uint32_t i = 0; i < chunk->tensor_count; i++)
-        TRY(xci_tensor_read(bundle, chunk->tensors[i], 0, chunk->places[i].bytes, scratch + chunk->places[i].offset));
+        TRY(xci_tensor_read(bundle, chunk->tensors[i], 0, chunk->places[i].bytes,
+                            scratch + chunk->places[i].offset));
     return XORCAST_OK;
 }
 
@@ -105,17 +113,20 @@ static void write_span(void *user, const xci_span *span) {
 
 void xci_chunk_write(xorcast_bundle *bundle, const xci_chunk *chunk, const uint8_t *bytes) {
     if (!chunk->packed)
-        xci_spans(&bundle->tensors[chunk->tensor], chunk->offset, chunk->bytes, write_span, (void *)(uintptr_t)bytes);
+        xci_spans(&bundle->tensors[chunk->tensor], chunk->offset, chunk->bytes, write_span,
+                  (void *)(uintptr_t)bytes);
     for (uint32_t i = 0; i < chunk->tensor_count; i++)
         xci_spans(&bundle->tensors[chunk->tensors[i]], 0, chunk->places[i].bytes, write_span,
                   (void *)(uintptr_t)(bytes + chunk->places[i].offset));
 }
 
-const char *xci_chunk_words(const xorcast_bundle *bundle, uint64_t chunk, char *text, size_t text_bytes) {
+const char *xci_chunk_words(const xorcast_bundle *bundle, uint64_t chunk, char *text,
+                            size_t text_bytes) {
     if (chunk >= bundle->layout.chunk_count)
         snprintf(text, text_bytes, "chunk %llu", (unsigned long long)chunk);
     else
-        snprintf(text, text_bytes, "tensor %.200s%s, chunk %llu", bundle->tensors[xci_bundle_tensor_of(bundle, chunk)].name,
+        snprintf(text, text_bytes, "tensor %.200s%s, chunk %llu",
+                 bundle->tensors[xci_bundle_tensor_of(bundle, chunk)].name,
                  chunk < bundle->whole_chunk_count ? "" : " and others", (unsigned long long)chunk);
     return text;
 }

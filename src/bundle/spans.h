@@ -13,6 +13,7 @@ typedef struct xci_span {
 typedef void (*xci_span_visit)(void *user, const xci_span *span);
 
 /* Visits the spans of tensor bytes [offset, offset + bytes), region by region. */
-void xci_spans(const xci_tensor *tensor, uint64_t offset, uint64_t bytes, xci_span_visit visit, void *user);
+void xci_spans(const xci_tensor *tensor, uint64_t offset, uint64_t bytes, xci_span_visit visit,
+               void *user);
 
 #endif

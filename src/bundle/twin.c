@@ -1,5 +1,6 @@
-/* Twins: bundles of the same layout over other memory, for a publisher's shadow and for the tensors that are handed to
- * it. They borrow names and grid, so that a bundle of 200,000 tensors is not built three times. */
+/* Twins: bundles of the same layout over other memory, for a publisher's shadow and for the tensors
+ * that are handed to it. They borrow names and grid, so that a bundle of 200,000 tensors is not
+ * built three times. */
 #include <string.h>
 
 #include "base/bytes.h"
@@ -26,7 +27,8 @@ xorcast_status xci_bundle_twin(xorcast_bundle *bundle, xorcast_bundle **twin_out
     xorcast_context *context = bundle->context;
     void *memory, *tensors = NULL, *regions = NULL;
     TRY(xci_allocate(context, sizeof(xorcast_bundle), &memory));
-    xorcast_status status = xci_allocate_array(context, bundle->tensor_count, sizeof(xci_tensor), &tensors);
+    xorcast_status status =
+        xci_allocate_array(context, bundle->tensor_count, sizeof(xci_tensor), &tensors);
     if (status == XORCAST_OK)
         status = xci_allocate_array(context, bundle->tensor_count, sizeof(xci_region), &regions);
     if (status < 0) {

@@ -1,4 +1,5 @@
-/* Folding attachments: see files.h. Works on what the two deltas tell of files; no checkpoint is at hand. */
+/* Folding attachments: see files.h. Works on what the two deltas tell of files; no checkpoint is
+ * at hand. */
 #include <string.h>
 
 #include "checkpoint/files.h"
@@ -11,17 +12,20 @@ static xorcast_status put_name(xci_buffer *out, const char *name) {
 }
 
 static xorcast_status broken_chain(xorcast_context *context, const char *name) {
-    FAIL(context, XORCAST_BASE_MISMATCH, "the newer delta takes file '%s' from its base, which the older one does not lead to",
+    FAIL(context, XORCAST_BASE_MISMATCH,
+         "the newer delta takes file '%s' from its base, which the older one does not lead to",
          name);
 }
 
-static xorcast_status put_shard(xci_buffer *out, const xci_files *older, const xci_shard *shard, bool named) {
+static xorcast_status put_shard(xci_buffer *out, const xci_files *older, const xci_shard *shard,
+                                bool named) {
     if (shard->header == NULL) {
         const xci_shard *from = xci_listing_shard(&older->target, shard->name);
         const xci_hash hash = shard->header_hash;
         if (from == NULL)
             return broken_chain(out->context, shard->name);
-        const xci_hash theirs = from->header != NULL ? xci_hash_of(from->header, from->header_bytes) : from->header_hash;
+        const xci_hash theirs = from->header != NULL ? xci_hash_of(from->header, from->header_bytes)
+                                                     : from->header_hash;
         if (memcmp(&hash, &theirs, sizeof hash) != 0)
             return broken_chain(out->context, shard->name);
         shard = from;
@@ -35,7 +39,8 @@ static xorcast_status put_shard(xci_buffer *out, const xci_files *older, const x
     return xci_buffer_put(out, shard->header, shard->header_bytes);
 }
 
-static xorcast_status put_side(xci_buffer *out, const xci_files *older, const xci_files *newer, uint64_t index) {
+static xorcast_status put_side(xci_buffer *out, const xci_files *older, const xci_files *newer,
+                               uint64_t index) {
     const xci_side *side = &newer->target.sides[index];
     const xci_hash *hash = &newer->side_hashes[index];
     if (side->content == NULL) {
@@ -43,7 +48,8 @@ static xorcast_status put_side(xci_buffer *out, const xci_files *older, const xc
         if (from == NULL || from->bytes != side->bytes)
             return broken_chain(out->context, side->name);
         const xci_hash *told = &older->side_hashes[from - older->target.sides];
-        const xci_hash theirs = from->content != NULL ? xci_hash_of(from->content, from->bytes) : *told;
+        const xci_hash theirs =
+            from->content != NULL ? xci_hash_of(from->content, from->bytes) : *told;
         if (memcmp(hash, &theirs, sizeof theirs) != 0)
             return broken_chain(out->context, side->name);
         side = from;
@@ -57,7 +63,8 @@ static xorcast_status put_side(xci_buffer *out, const xci_files *older, const xc
 }
 
 /* The next name of two ascending lists, once if both have it; NULL at the end. */
-static const char *next_removed(const xci_files *older, const xci_files *newer, uint64_t *i, uint64_t *j) {
+static const char *next_removed(const xci_files *older, const xci_files *newer, uint64_t *i,
+                                uint64_t *j) {
     const char *a = *i < older->removed_count ? older->removed[*i] : NULL;
     const char *b = *j < newer->removed_count ? newer->removed[*j] : NULL;
     const int order = a == NULL ? 1 : b == NULL ? -1 : strcmp(a, b);
@@ -104,8 +111,9 @@ static xorcast_status fold(const xci_files *older, const xci_files *newer, xci_b
     return status;
 }
 
-xorcast_status xci_files_fold(xorcast_context *context, const uint8_t *older, uint64_t older_bytes, const uint8_t *newer,
-                              uint64_t newer_bytes, uint8_t **folded_out, uint64_t *folded_bytes_out) {
+xorcast_status xci_files_fold(xorcast_context *context, const uint8_t *older, uint64_t older_bytes,
+                              const uint8_t *newer, uint64_t newer_bytes, uint8_t **folded_out,
+                              uint64_t *folded_bytes_out) {
     xci_files a, b;
     xci_buffer folded = {.context = context};
     TRY(xci_files_decode(context, older, older_bytes, &a));

@@ -1,5 +1,6 @@
-/* Fold: several consecutive deltas to one, without weights. XOR of masks, chunk by chunk; a chunk that was
- * changed and changed back is left out. One group at a time, its chunks spread over the pool. */
+/* Fold: several consecutive deltas to one, without weights. XOR of masks, chunk by chunk; a chunk
+ * that was changed and changed back is left out. One group at a time, its chunks spread over the
+ * pool. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,7 +37,8 @@ typedef struct fold_job {
     uint64_t input_count, group, chunk_bytes, group_bytes_max;
     fold_entry *entries; /* by chunk, then by input */
     uint64_t entry_count, entries_capacity;
-    uint64_t *firsts;    /* for each chunk that is in any input, its first entry; one more at the end */
+    /* for each chunk that is in any input, its first entry; one more at the end */
+    uint64_t *firsts;
     uint64_t chunk_count, firsts_capacity;
     xci_encode_job *results;
     uint64_t results_capacity;
@@ -52,7 +54,9 @@ typedef struct fold_job {
 
 /* ---- One chunk ---- */
 
-static uint64_t mask_space(const fold_job *job) { return 3 * job->chunk_bytes + XCI_ENCODE_SCRATCH(job->chunk_bytes); }
+static uint64_t mask_space(const fold_job *job) {
+    return 3 * job->chunk_bytes + XCI_ENCODE_SCRATCH(job->chunk_bytes);
+}
 
 static uint64_t lz4_size(const uint8_t *block, uint32_t block_bytes, uint32_t most) {
     xci_lz4_walk walk = xci_lz4_begin(block, block_bytes, most);
@@ -62,7 +66,8 @@ static uint64_t lz4_size(const uint8_t *block, uint32_t block_bytes, uint32_t mo
     return walk.produced;
 }
 
-/* Without a bundle only the block tells how large its chunk is. Decoding it to that size proves it. */
+/* Without a bundle only the block tells how large its chunk is. Decoding it to that size proves
+ * it. */
 static xorcast_status measure_entry(void *user, uint64_t index, uint32_t worker) {
     fold_job *job = user;
     fold_entry *entry = &job->entries[index];
@@ -79,14 +84,16 @@ static xorcast_status measure_entry(void *user, uint64_t index, uint32_t worker)
 }
 
 static xorcast_status bad_block(const fold_job *job, const fold_entry *entry) {
-    FAIL(job->context, XORCAST_DATA_CORRUPT, "group %llu, chunk %u of it: the block does not decode; fetch the delta again",
+    FAIL(job->context, XORCAST_DATA_CORRUPT,
+         "group %llu, chunk %u of it: the block does not decode; fetch the delta again",
          (unsigned long long)job->group, entry->block->chunk);
 }
 
 static xorcast_status decode(const fold_job *job, const fold_entry *entry, uint8_t *mask) {
     const xci_block *block = entry->block;
-    const xorcast_status status = xci_codec_decode(job->context, XCI_NOWHERE, block->codec, entry->bytes, block->bytes, mask,
-                                                   entry->chunk_bytes);
+    const xorcast_status status =
+        xci_codec_decode(job->context, XCI_NOWHERE, block->codec, entry->bytes, block->bytes, mask,
+                         entry->chunk_bytes);
     return status == XORCAST_DATA_CORRUPT ? bad_block(job, entry) : status;
 }
 
@@ -115,7 +122,8 @@ static xorcast_status fold_chunk(void *user, uint64_t index, uint32_t worker) {
 
 /* ---- One group ---- */
 
-static xorcast_status grow(xorcast_context *context, void *pointer_to, uint64_t *capacity, uint64_t bytes) {
+static xorcast_status grow(xorcast_context *context, void *pointer_to, uint64_t *capacity,
+                           uint64_t bytes) {
     void *memory;
     memcpy(&memory, pointer_to, sizeof memory);
     const xorcast_status status = xci_reserve(context, &memory, capacity, bytes);
@@ -135,7 +143,8 @@ static xorcast_status list_entries(fold_job *job) {
     job->entry_count = 0;
     for (uint64_t i = 0; i < job->input_count; i++) {
         fold_input *input = &job->inputs[i];
-        if (input->next == input->records.count || input->records.records[input->next].group != job->group)
+        if (input->next == input->records.count ||
+            input->records.records[input->next].group != job->group)
             continue;
         const xci_record *record = &input->records.records[input->next];
         const uint8_t *bytes;
@@ -151,10 +160,12 @@ static xorcast_status list_entries(fold_job *job) {
     return XORCAST_OK;
 }
 
-/* The chunks that the entries belong to, and how large they are: every entry of one must say the same. */
+/* The chunks that the entries belong to, and how large they are: every entry of one must say the
+ * same. */
 static xorcast_status list_chunks(fold_job *job, uint64_t *slots_bytes_out) {
     uint64_t bytes = 0;
-    TRY(grow(job->context, &job->firsts, &job->firsts_capacity, (job->entry_count + 1) * sizeof(uint64_t)));
+    TRY(grow(job->context, &job->firsts, &job->firsts_capacity,
+             (job->entry_count + 1) * sizeof(uint64_t)));
     job->chunk_count = 0;
     for (uint64_t e = 0; e < job->entry_count; e++) {
         const fold_entry *entry = &job->entries[e], *before = e > 0 ? entry - 1 : NULL;
@@ -162,8 +173,10 @@ static xorcast_status list_chunks(fold_job *job, uint64_t *slots_bytes_out) {
         if (entry->chunk_bytes == 0)
             return bad_block(job, entry);
         if (!first && entry->chunk_bytes != before->chunk_bytes)
-            FAIL(job->context, XORCAST_DATA_CORRUPT, "group %llu, chunk %u of it has %u bytes in one delta and %u in another",
-                 (unsigned long long)job->group, entry->block->chunk, before->chunk_bytes, entry->chunk_bytes);
+            FAIL(job->context, XORCAST_DATA_CORRUPT,
+                 "group %llu, chunk %u of it has %u bytes in one delta and %u in another",
+                 (unsigned long long)job->group, entry->block->chunk, before->chunk_bytes,
+                 entry->chunk_bytes);
         if (first) {
             job->firsts[job->chunk_count++] = e;
             bytes += entry->chunk_bytes;
@@ -171,8 +184,10 @@ static xorcast_status list_chunks(fold_job *job, uint64_t *slots_bytes_out) {
     }
     job->firsts[job->chunk_count] = job->entry_count;
     if (bytes > job->group_bytes_max)
-        FAIL(job->context, XORCAST_DATA_LIMIT, "the chunks of group %llu have %llu bytes where %llu are the most; refuse the delta",
-             (unsigned long long)job->group, (unsigned long long)bytes, (unsigned long long)job->group_bytes_max);
+        FAIL(job->context, XORCAST_DATA_LIMIT,
+             "the chunks of group %llu have %llu bytes where %llu are the most; refuse the delta",
+             (unsigned long long)job->group, (unsigned long long)bytes,
+             (unsigned long long)job->group_bytes_max);
     *slots_bytes_out = bytes + job->chunk_count * XCI_BLOCK_SLACK;
     return XORCAST_OK;
 }
@@ -180,14 +195,18 @@ static xorcast_status list_chunks(fold_job *job, uint64_t *slots_bytes_out) {
 static xorcast_status make_jobs(fold_job *job) {
     uint64_t slots_bytes;
     TRY(list_chunks(job, &slots_bytes));
-    TRY(grow(job->context, &job->results, &job->results_capacity, job->chunk_count * sizeof(xci_encode_job)));
-    TRY(grow(job->context, &job->blocks, &job->blocks_capacity, job->chunk_count * sizeof(xci_block)));
+    TRY(grow(job->context, &job->results, &job->results_capacity,
+             job->chunk_count * sizeof(xci_encode_job)));
+    TRY(grow(job->context, &job->blocks, &job->blocks_capacity,
+             job->chunk_count * sizeof(xci_block)));
     TRY(grow(job->context, &job->slots, &job->slots_capacity, slots_bytes));
     uint8_t *slot = job->slots;
     for (uint64_t i = 0; i < job->chunk_count; i++) {
         const fold_entry *entry = &job->entries[job->firsts[i]];
-        job->results[i] = (xci_encode_job){.bytes = entry->chunk_bytes, .element_bytes = entry->block->element_bytes,
-                                           .codec = job->writer.encoding.codec, .block = slot};
+        job->results[i] = (xci_encode_job){.bytes = entry->chunk_bytes,
+                                           .element_bytes = entry->block->element_bytes,
+                                           .codec = job->writer.encoding.codec,
+                                           .block = slot};
         slot += entry->chunk_bytes + XCI_BLOCK_SLACK;
     }
     return XORCAST_OK;
@@ -201,9 +220,9 @@ static xorcast_status write_group(fold_job *job, xci_delta_writer *out) {
             continue;
         memmove(job->slots + record.raw_bytes, result->block, result->block_bytes);
         record.raw_bytes += result->block_bytes;
-        record.blocks[record.block_count++] = (xci_block){job->entries[job->firsts[i]].block->chunk,
-                                                          result->block_codec, result->element_bytes,
-                                                          result->block_bytes};
+        record.blocks[record.block_count++] =
+            (xci_block){job->entries[job->firsts[i]].block->chunk, result->block_codec,
+                        result->element_bytes, result->block_bytes};
         job->counts.bits_changed += result->bits_changed;
         job->counts.bytes_changed += result->bytes_changed;
         job->counts.elements_changed += result->elements_changed;
@@ -214,7 +233,8 @@ static xorcast_status write_group(fold_job *job, xci_delta_writer *out) {
     xci_written written;
     job->encoded_bytes += record.raw_bytes;
     TRY(xci_group_write(&job->writer, &record, &written));
-    const xorcast_status status = xci_delta_writer_add(out, written.bytes, written.count, written.payload_bytes);
+    const xorcast_status status =
+        xci_delta_writer_add(out, written.bytes, written.count, written.payload_bytes);
     xci_release(job->context, written.bytes);
     return status;
 }
@@ -224,12 +244,14 @@ static xorcast_status write_group(fold_job *job, xci_delta_writer *out) {
 /* Makes sure that the input's next record is at hand, if there is one. */
 static xorcast_status advance(fold_job *job, fold_input *input) {
     xci_delta_reader *reader = &input->reader;
-    while (input->next == input->records.count && reader->next_part < reader->manifest.info.part_count) {
+    while (input->next == input->records.count &&
+           reader->next_part < reader->manifest.info.part_count) {
         const uint8_t *bytes;
         uint64_t count;
         const uint64_t index = reader->next_part;
         TRY(xci_delta_reader_part(reader, &bytes, &count));
-        TRY(xci_part_parse(job->context, &reader->manifest, index, bytes, count, input->last_group, &input->records));
+        TRY(xci_part_parse(job->context, &reader->manifest, index, bytes, count, input->last_group,
+                           &input->records));
         TRY(xci_part_check(job->context, &reader->manifest, index, bytes, count));
         input->next = 0;
     }
@@ -254,7 +276,8 @@ static xorcast_status next_group(fold_job *job, bool *found_out) {
 static void pass_group(fold_job *job) {
     for (uint64_t i = 0; i < job->input_count; i++) {
         fold_input *input = &job->inputs[i];
-        if (input->next < input->records.count && input->records.records[input->next].group == job->group) {
+        if (input->next < input->records.count &&
+            input->records.records[input->next].group == job->group) {
             input->last_group = job->group;
             input->next++;
         }
@@ -263,7 +286,8 @@ static void pass_group(fold_job *job) {
 
 static xorcast_status fold_groups(fold_job *job, xci_delta_writer *out) {
     void *memory;
-    TRY(xci_allocate_zeroed(job->context, xci_context_threads(job->context) * mask_space(job), &memory));
+    TRY(xci_allocate_zeroed(job->context, xci_context_threads(job->context) * mask_space(job),
+                            &memory));
     job->masks = memory;
     for (;;) {
         bool found;
@@ -281,22 +305,32 @@ static xorcast_status fold_groups(fold_job *job, xci_delta_writer *out) {
 
 /* ---- The chain ---- */
 
-static xorcast_status check_link(xorcast_context *context, const xci_manifest *a, const xci_manifest *b, uint64_t at) {
+static xorcast_status check_link(xorcast_context *context, const xci_manifest *a,
+                                 const xci_manifest *b, uint64_t at) {
     if (strcmp(a->info.target.run, b->info.base.run) != 0)
-        FAIL(context, XORCAST_RUN_MISMATCH, "delta %llu is of run '%s', the one before of run '%s'; fold deltas of one run",
+        FAIL(context, XORCAST_RUN_MISMATCH,
+             "delta %llu is of run '%s', the one before of run '%s'; fold deltas of one run",
              (unsigned long long)at, b->info.base.run, a->info.target.run);
     if (a->info.target.step != b->info.base.step)
-        FAIL(context, XORCAST_VERSION_ORDER, "delta %llu starts from step %lld where the one before leads to %lld; give them in "
-             "order, oldest first", (unsigned long long)at, (long long)b->info.base.step, (long long)a->info.target.step);
+        FAIL(context, XORCAST_VERSION_ORDER,
+             "delta %llu starts from step %lld where the one before leads to %lld; give them in "
+             "order, oldest first",
+             (unsigned long long)at, (long long)b->info.base.step, (long long)a->info.target.step);
     if (memcmp(&a->info.target.digest, &b->info.base.digest, sizeof(xorcast_digest)) != 0)
-        FAIL(context, XORCAST_BASE_MISMATCH, "delta %llu starts from other bytes than the one before leads to; give them in "
-             "order, oldest first", (unsigned long long)at);
-    if (memcmp(a->info.target_fingerprint, b->info.base_fingerprint, sizeof a->info.target_fingerprint) != 0 ||
+        FAIL(context, XORCAST_BASE_MISMATCH,
+             "delta %llu starts from other bytes than the one before leads to; give them in "
+             "order, oldest first",
+             (unsigned long long)at);
+    if (memcmp(a->info.target_fingerprint, b->info.base_fingerprint,
+               sizeof a->info.target_fingerprint) != 0 ||
         a->info.chunk_bytes != b->info.chunk_bytes || a->info.group_bytes != b->info.group_bytes ||
         a->layout_group_count != b->layout_group_count)
-        FAIL(context, XORCAST_LAYOUT_MISMATCH, "delta %llu is of another layout than the one before", (unsigned long long)at);
-    if (memcmp(b->info.base_fingerprint, b->info.target_fingerprint, sizeof b->info.base_fingerprint) != 0)
-        FAIL(context, XORCAST_UNSUPPORTED, "delta %llu changes the layout; apply the deltas up to it, then fold the rest",
+        FAIL(context, XORCAST_LAYOUT_MISMATCH,
+             "delta %llu is of another layout than the one before", (unsigned long long)at);
+    if (memcmp(b->info.base_fingerprint, b->info.target_fingerprint,
+               sizeof b->info.base_fingerprint) != 0)
+        FAIL(context, XORCAST_UNSUPPORTED,
+             "delta %llu changes the layout; apply the deltas up to it, then fold the rest",
              (unsigned long long)at);
     return XORCAST_OK;
 }
@@ -311,7 +345,8 @@ static xorcast_status open_inputs(fold_job *job, const xorcast_source *sources) 
         xci_group_reader_open(&input->group, job->context);
         TRY(xci_delta_reader_open(job->context, &sources[i], &input->reader));
         if (i > 0)
-            TRY(check_link(job->context, &job->inputs[i - 1].reader.manifest, &input->reader.manifest, i));
+            TRY(check_link(job->context, &job->inputs[i - 1].reader.manifest,
+                           &input->reader.manifest, i));
     }
     return XORCAST_OK;
 }
@@ -324,24 +359,28 @@ static void close_job(fold_job *job) {
         xci_part_records_free(job->context, &input->records);
         xci_group_reader_close(&input->group);
     }
-    void *const parts[] = {job->inputs, job->entries, job->firsts, job->results, job->slots, job->masks, job->blocks};
+    void *const parts[] = {job->inputs, job->entries, job->firsts, job->results,
+                           job->slots,  job->masks,   job->blocks};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         xci_release(job->context, parts[i]);
     xci_group_writer_close(&job->writer);
 }
 
-static void fill_manifest(const fold_job *job, const xorcast_delta_options *options, xci_manifest *manifest) {
+static void fill_manifest(const fold_job *job, const xorcast_delta_options *options,
+                          xci_manifest *manifest) {
     const xci_manifest *first = &job->inputs[0].reader.manifest;
     const xci_manifest *last = &job->inputs[job->input_count - 1].reader.manifest;
     manifest->info = last->info;
     manifest->info.base = first->info.base;
-    memcpy(manifest->info.base_fingerprint, first->info.base_fingerprint, sizeof first->info.base_fingerprint);
+    memcpy(manifest->info.base_fingerprint, first->info.base_fingerprint,
+           sizeof first->info.base_fingerprint);
     if (options->run != NULL) {
         memset(manifest->info.base.run, 0, XORCAST_RUN_BYTES);
         strncpy(manifest->info.base.run, options->run, XORCAST_RUN_BYTES - 1);
         memcpy(manifest->info.target.run, manifest->info.base.run, XORCAST_RUN_BYTES);
     }
-    const uint64_t bytes_covered = last->info.counts.bytes_covered, elements_covered = last->info.counts.elements_covered;
+    const uint64_t bytes_covered = last->info.counts.bytes_covered,
+                   elements_covered = last->info.counts.elements_covered;
     manifest->info.counts = job->counts;
     manifest->info.counts.bytes_covered = bytes_covered;
     manifest->info.counts.elements_covered = elements_covered;
@@ -356,8 +395,10 @@ static xorcast_status fold_attachments(fold_job *job, xci_manifest *manifest, ui
     for (uint64_t i = 0; i < job->input_count; i++) {
         const xci_manifest *input = &job->inputs[i].reader.manifest;
         if (i > 0 && input->info.has_files != job->inputs[0].reader.manifest.info.has_files)
-            FAIL(job->context, XORCAST_UNSUPPORTED, "delta %llu is of checkpoint files and another is not; fold deltas of one "
-                 "kind", (unsigned long long)i);
+            FAIL(job->context, XORCAST_UNSUPPORTED,
+                 "delta %llu is of checkpoint files and another is not; fold deltas of one "
+                 "kind",
+                 (unsigned long long)i);
         if (!input->info.has_files)
             continue;
         if (i == 0) {
@@ -367,8 +408,8 @@ static xorcast_status fold_attachments(fold_job *job, xci_manifest *manifest, ui
         }
         uint8_t *folded;
         uint64_t folded_bytes;
-        TRY(xci_files_fold(job->context, manifest->attachment, manifest->attachment_bytes, input->attachment,
-                           input->attachment_bytes, &folded, &folded_bytes));
+        TRY(xci_files_fold(job->context, manifest->attachment, manifest->attachment_bytes,
+                           input->attachment, input->attachment_bytes, &folded, &folded_bytes));
         xci_release(job->context, *owned);
         *owned = folded;
         manifest->attachment = folded;
@@ -377,8 +418,9 @@ static xorcast_status fold_attachments(fold_job *job, xci_manifest *manifest, ui
     return XORCAST_OK;
 }
 
-static xorcast_status fold_to(fold_job *job, const xorcast_source *sources, const xorcast_delta_options *options,
-                              const xorcast_sink *sink, xci_sink_writer *out, xci_manifest *manifest) {
+static xorcast_status fold_to(fold_job *job, const xorcast_source *sources,
+                              const xorcast_delta_options *options, const xorcast_sink *sink,
+                              xci_sink_writer *out, xci_manifest *manifest) {
     TRY(xci_encoding_check(job->context, &options->encoding, &manifest->encoding));
     TRY(open_inputs(job, sources));
     job->chunk_bytes = job->inputs[0].reader.manifest.info.chunk_bytes;
@@ -395,16 +437,18 @@ static xorcast_status fold_to(fold_job *job, const xorcast_source *sources, cons
     return status;
 }
 
-xorcast_status xorcast_delta_fold(xorcast_context *context, const xorcast_source *sources, uint64_t count,
-                                  const xorcast_delta_options *options, const xorcast_sink *sink,
-                                  xorcast_delta_info *info_out) {
+xorcast_status xorcast_delta_fold(xorcast_context *context, const xorcast_source *sources,
+                                  uint64_t count, const xorcast_delta_options *options,
+                                  const xorcast_sink *sink, xorcast_delta_info *info_out) {
     static const xorcast_delta_options defaults = XORCAST_DELTA_OPTIONS_INIT;
     if (options == NULL)
         options = &defaults;
     if (count == 0 || sources == NULL || options->struct_size != sizeof *options ||
         (options->run != NULL && strlen(options->run) >= XORCAST_RUN_BYTES))
-        FAIL(context, XORCAST_BAD_ARGUMENT, "fold takes at least one delta, initialised options and a run's name of at most %d "
-             "bytes", XORCAST_RUN_BYTES - 1);
+        FAIL(context, XORCAST_BAD_ARGUMENT,
+             "fold takes at least one delta, initialised options and a run's name of at most %d "
+             "bytes",
+             XORCAST_RUN_BYTES - 1);
     fold_job job = {.context = context, .input_count = count};
     xci_sink_writer out = {0};
     xci_manifest manifest = {0};

@@ -20,7 +20,8 @@ xorcast_status xci_apply_workers_open(xorcast_bundle *bundle, xci_apply_worker *
         if (status == XORCAST_OK)
             status = xci_allocate(context, chunk_bytes, &weights);
         if (status == XORCAST_OK)
-            status = xci_allocate_array(context, xci_bundle_segment_space(bundle), sizeof(xci_segment), &segments);
+            status = xci_allocate_array(context, xci_bundle_segment_space(bundle),
+                                        sizeof(xci_segment), &segments);
         workers[i].mask = mask;
         workers[i].weights = weights;
         workers[i].segments = segments;
@@ -43,14 +44,15 @@ void xci_apply_workers_close(xorcast_context *context, xci_apply_worker *workers
     xci_release(context, workers);
 }
 
-static xorcast_digest digest_of(const xorcast_bundle *bundle, const xci_chunk *chunk, const uint8_t *bytes) {
+static xorcast_digest digest_of(const xorcast_bundle *bundle, const xci_chunk *chunk,
+                                const uint8_t *bytes) {
     xci_digest_job job = {bytes, chunk->segment_count, chunk->segments, {{0, 0}}};
     bundle->context->shared->backend->digest(&job, 1);
     return job.digest;
 }
 
-xorcast_status xci_chunk_digest(xorcast_bundle *bundle, uint64_t index, uint8_t *weights, xci_segment *segments,
-                                xorcast_digest *digest_out) {
+xorcast_status xci_chunk_digest(xorcast_bundle *bundle, uint64_t index, uint8_t *weights,
+                                xci_segment *segments, xorcast_digest *digest_out) {
     xci_chunk chunk;
     const uint8_t *bytes;
     xci_bundle_chunk(bundle, index, segments, &chunk);
@@ -60,18 +62,23 @@ xorcast_status xci_chunk_digest(xorcast_bundle *bundle, uint64_t index, uint8_t 
 }
 
 /* The bytes that changed, in place or in the worker's copy, which is then written back. */
-static xorcast_status apply_block(xci_apply_worker *worker, xorcast_bundle *bundle, const xci_chunk *chunk,
-                                  const xci_block *block, const uint8_t *bytes, const uint8_t **now_out) {
+static xorcast_status apply_block(xci_apply_worker *worker, xorcast_bundle *bundle,
+                                  const xci_chunk *chunk, const xci_block *block,
+                                  const uint8_t *bytes, const uint8_t **now_out) {
     const xci_place place = {chunk->tensor, chunk->index, 0};
     uint8_t *direct = xci_chunk_direct(bundle, chunk);
     if (direct != NULL && xci_codec_is_ready(block->codec, bytes, block->bytes, chunk->bytes)) {
-        const xci_block_job job = {.block = bytes, .block_bytes = block->bytes, .block_codec = block->codec,
-                                   .bytes = chunk->bytes, .weights = direct};
+        const xci_block_job job = {.block = bytes,
+                                   .block_bytes = block->bytes,
+                                   .block_codec = block->codec,
+                                   .bytes = chunk->bytes,
+                                   .weights = direct};
         bundle->context->shared->backend->apply(&job, 1);
         *now_out = direct;
         return XORCAST_OK;
     }
-    TRY(xci_codec_decode(bundle->context, place, block->codec, bytes, block->bytes, worker->mask, chunk->bytes));
+    TRY(xci_codec_decode(bundle->context, place, block->codec, bytes, block->bytes, worker->mask,
+                         chunk->bytes));
     const uint8_t *old;
     TRY(xci_chunk_read(bundle, chunk, worker->weights, &old));
     for (uint32_t i = 0; i < chunk->bytes; i++)
@@ -81,9 +88,10 @@ static xorcast_status apply_block(xci_apply_worker *worker, xorcast_bundle *bund
     return XORCAST_OK;
 }
 
-xorcast_status xci_group_apply(xci_apply_worker *worker, xorcast_bundle *bundle, const xci_record *record,
-                               xorcast_digest *chunk_digests) {
-    const uint64_t first = bundle->group_first[record->group], end = bundle->group_first[record->group + 1];
+xorcast_status xci_group_apply(xci_apply_worker *worker, xorcast_bundle *bundle,
+                               const xci_record *record, xorcast_digest *chunk_digests) {
+    const uint64_t first = bundle->group_first[record->group],
+                   end = bundle->group_first[record->group + 1];
     const xci_place place = {XORCAST_NO_INDEX, first, 0};
     const uint8_t *bytes;
     TRY(xci_group_read(&worker->reader, place, record, &bytes));
@@ -92,7 +100,8 @@ xorcast_status xci_group_apply(xci_apply_worker *worker, xorcast_bundle *bundle,
         const uint64_t index = first + block->chunk;
         xci_chunk chunk;
         if (index >= end)
-            FAIL_AT(bundle->context, XORCAST_DATA_CORRUPT, place, "group %llu has no chunk %u; fetch the delta again",
+            FAIL_AT(bundle->context, XORCAST_DATA_CORRUPT, place,
+                    "group %llu has no chunk %u; fetch the delta again",
                     (unsigned long long)record->group, block->chunk);
         if (xci_bundle_holds(bundle, index)) {
             const uint8_t *now;

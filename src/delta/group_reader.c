@@ -17,7 +17,8 @@ xorcast_status xci_group_reader_reserve(xci_group_reader *reader, uint64_t raw_b
     if (reader->zstd == NULL)
         TRY(xci_zstd_decoder_create(reader->context, &reader->zstd));
     void *memory = reader->raw;
-    const xorcast_status status = xci_reserve(reader->context, &memory, &reader->raw_capacity, raw_bytes);
+    const xorcast_status status =
+        xci_reserve(reader->context, &memory, &reader->raw_capacity, raw_bytes);
     reader->raw = memory;
     return status;
 }
@@ -28,8 +29,8 @@ xorcast_status xci_group_read(xci_group_reader *reader, xci_place place, const x
     if (!record->second_pass)
         return XORCAST_OK;
     TRY(xci_group_reader_reserve(reader, record->raw_bytes));
-    TRY(xci_zstd_decode(reader->context, place, reader->zstd, record->payload, record->stored_bytes, reader->raw,
-                        record->raw_bytes));
+    TRY(xci_zstd_decode(reader->context, place, reader->zstd, record->payload, record->stored_bytes,
+                        reader->raw, record->raw_bytes));
     *payload_out = reader->raw;
     return XORCAST_OK;
 }

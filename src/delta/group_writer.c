@@ -10,7 +10,8 @@
 xorcast_status xci_encoding_check(xorcast_context *context, const xorcast_encoding *wanted,
                                   xorcast_encoding *encoding_out) {
     if (wanted->struct_size != sizeof *wanted)
-        FAIL(context, XORCAST_BAD_ARGUMENT, "the encoding is not initialised; use XORCAST_ENCODING_INIT");
+        FAIL(context, XORCAST_BAD_ARGUMENT,
+             "the encoding is not initialised; use XORCAST_ENCODING_INIT");
     xorcast_encoding encoding = *wanted;
     if (encoding.codec == 0)
         encoding.codec = XORCAST_CODEC_LZ4;
@@ -18,13 +19,16 @@ xorcast_status xci_encoding_check(xorcast_context *context, const xorcast_encodi
         encoding.zstd_level = 1;
     if (xci_codec_name(encoding.codec) == NULL)
         FAIL(context, XORCAST_BAD_ARGUMENT, "there is no codec %u", encoding.codec);
-    if (encoding.second_pass > 1 || encoding.zstd_level < 1 || encoding.zstd_level > XCI_ZSTD_MAX_LEVEL)
-        FAIL(context, XORCAST_BAD_ARGUMENT, "second_pass is 0 or 1, zstd_level 1 to %d", XCI_ZSTD_MAX_LEVEL);
+    if (encoding.second_pass > 1 || encoding.zstd_level < 1 ||
+        encoding.zstd_level > XCI_ZSTD_MAX_LEVEL)
+        FAIL(context, XORCAST_BAD_ARGUMENT, "second_pass is 0 or 1, zstd_level 1 to %d",
+             XCI_ZSTD_MAX_LEVEL);
     *encoding_out = encoding;
     return XORCAST_OK;
 }
 
-xorcast_status xci_group_writer_open(xci_group_writer *writer, xorcast_context *context, const xorcast_encoding *encoding) {
+xorcast_status xci_group_writer_open(xci_group_writer *writer, xorcast_context *context,
+                                     const xorcast_encoding *encoding) {
     *writer = (xci_group_writer){.context = context, .encoding = *encoding};
     if (encoding->second_pass == 0)
         return xci_zstd_encoder_create(context, encoding->zstd_level, &writer->zstd);
@@ -41,11 +45,13 @@ void xci_group_writer_close(xci_group_writer *writer) {
 
 static xorcast_status run_second_pass(xci_group_writer *writer, xci_record *record) {
     void *memory = writer->second;
-    const xorcast_status status = xci_reserve(writer->context, &memory, &writer->second_capacity, record->raw_bytes);
+    const xorcast_status status =
+        xci_reserve(writer->context, &memory, &writer->second_capacity, record->raw_bytes);
     writer->second = memory;
     TRY(status);
     uint64_t smaller;
-    TRY(xci_zstd_encode(writer->context, writer->zstd, record->payload, record->raw_bytes, writer->second, &smaller));
+    TRY(xci_zstd_encode(writer->context, writer->zstd, record->payload, record->raw_bytes,
+                        writer->second, &smaller));
     if (smaller == 0)
         return XORCAST_OK;
     record->second_pass = true;
@@ -54,7 +60,8 @@ static xorcast_status run_second_pass(xci_group_writer *writer, xci_record *reco
     return XORCAST_OK;
 }
 
-xorcast_status xci_group_write(xci_group_writer *writer, xci_record *record, xci_written *written_out) {
+xorcast_status xci_group_write(xci_group_writer *writer, xci_record *record,
+                               xci_written *written_out) {
     record->second_pass = false;
     record->stored_bytes = record->raw_bytes;
     if (writer->zstd != NULL && record->raw_bytes >= SECOND_PASS_MIN)

@@ -1,5 +1,5 @@
-/* From the encoded chunks of a group to its record: second pass where it helps, head, checksum. One writer for each
- * worker. */
+/* From the encoded chunks of a group to its record: second pass where it helps, head, checksum. One
+ * writer for each worker. */
 #ifndef XCI_GROUP_WRITER_H
 #define XCI_GROUP_WRITER_H
 
@@ -15,9 +15,11 @@ typedef struct xci_group_writer {
 } xci_group_writer;
 
 /* Checks the caller's settings and fills in defaults. BAD_ARGUMENT. */
-xorcast_status xci_encoding_check(xorcast_context *context, const xorcast_encoding *wanted, xorcast_encoding *encoding_out);
+xorcast_status xci_encoding_check(xorcast_context *context, const xorcast_encoding *wanted,
+                                  xorcast_encoding *encoding_out);
 
-xorcast_status xci_group_writer_open(xci_group_writer *writer, xorcast_context *context, const xorcast_encoding *encoding);
+xorcast_status xci_group_writer_open(xci_group_writer *writer, xorcast_context *context,
+                                     const xorcast_encoding *encoding);
 void xci_group_writer_close(xci_group_writer *writer);
 
 typedef struct xci_written {
@@ -26,6 +28,7 @@ typedef struct xci_written {
 } xci_written;
 
 /* `record` has group, blocks, raw_bytes and the raw payload; the rest is filled in. */
-xorcast_status xci_group_write(xci_group_writer *writer, xci_record *record, xci_written *written_out);
+xorcast_status xci_group_write(xci_group_writer *writer, xci_record *record,
+                               xci_written *written_out);
 
 #endif

@@ -16,7 +16,8 @@ static xorcast_status scan_group(void *user, uint64_t group, uint32_t worker) {
     scan_job *job = user;
     xci_apply_worker *scratch = &job->workers[worker];
     xorcast_digest sum = {{0, 0}};
-    for (uint64_t c = job->bundle->group_first[group]; c < job->bundle->group_first[group + 1]; c++) {
+    for (uint64_t c = job->bundle->group_first[group]; c < job->bundle->group_first[group + 1];
+         c++) {
         xorcast_digest digest;
         TRY(xci_chunk_digest(job->bundle, c, scratch->weights, scratch->segments, &digest));
         xci_digest_merge(&sum, &digest);
@@ -27,7 +28,8 @@ static xorcast_status scan_group(void *user, uint64_t group, uint32_t worker) {
     return XORCAST_OK;
 }
 
-xorcast_status xci_bundle_scan(xorcast_bundle *bundle, xorcast_digest *chunk_digests, xorcast_digest *sum_out) {
+xorcast_status xci_bundle_scan(xorcast_bundle *bundle, xorcast_digest *chunk_digests,
+                               xorcast_digest *sum_out) {
     xorcast_context *context = bundle->context;
     const uint64_t group_count = bundle->layout.group_count;
     scan_job job = {bundle, chunk_digests, NULL, NULL};

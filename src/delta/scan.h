@@ -5,6 +5,7 @@
 #include "bundle/bundle.h"
 
 /* Fills `chunk_digests` (one for each chunk; NULL: not wanted) and sums them up. */
-xorcast_status xci_bundle_scan(xorcast_bundle *bundle, xorcast_digest *chunk_digests, xorcast_digest *sum_out);
+xorcast_status xci_bundle_scan(xorcast_bundle *bundle, xorcast_digest *chunk_digests,
+                               xorcast_digest *sum_out);
 
 #endif

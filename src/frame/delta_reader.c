@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-static xorcast_status read_source(xorcast_context *context, const xorcast_source *source, uint64_t offset, void *out,
-                                  uint64_t count) {
+static xorcast_status read_source(xorcast_context *context, const xorcast_source *source,
+                                  uint64_t offset, void *out, uint64_t count) {
     if (source->bytes != NULL) {
         memcpy(out, (const uint8_t *)source->bytes + offset, count);
         return XORCAST_OK;
@@ -12,8 +12,8 @@ static xorcast_status read_source(xorcast_context *context, const xorcast_source
     const int error = source->read(source->user, offset, out, count);
     const xci_place place = {XORCAST_NO_INDEX, XORCAST_NO_INDEX, error};
     if (error != 0)
-        FAIL_AT(context, XORCAST_IO_FAILED, place, "the delta could not be read at byte %llu: %s", (unsigned long long)offset,
-                strerror(error));
+        FAIL_AT(context, XORCAST_IO_FAILED, place, "the delta could not be read at byte %llu: %s",
+                (unsigned long long)offset, strerror(error));
     return XORCAST_OK;
 }
 
@@ -23,14 +23,16 @@ static xorcast_status read_manifest(xci_delta_reader *reader) {
     uint8_t head[XCI_HEAD_BYTES], foot[XCI_FOOT_BYTES];
     uint64_t manifest_bytes;
     if (size < XCI_HEAD_BYTES + XCI_FOOT_BYTES)
-        FAIL(context, XORCAST_DATA_TRUNCATED, "%llu bytes are too few for a delta; the file was cut or is something else",
+        FAIL(context, XORCAST_DATA_TRUNCATED,
+             "%llu bytes are too few for a delta; the file was cut or is something else",
              (unsigned long long)size);
     TRY(read_source(context, reader->source, 0, head, sizeof head));
     TRY(xci_head_read(context, head));
     TRY(read_source(context, reader->source, size - sizeof foot, foot, sizeof foot));
     TRY(xci_foot_read(context, foot, &manifest_bytes));
     if (manifest_bytes > size - XCI_HEAD_BYTES - XCI_FOOT_BYTES)
-        FAIL(context, XORCAST_DATA_TRUNCATED, "the delta has %llu bytes, fewer than its manifest; it was cut short",
+        FAIL(context, XORCAST_DATA_TRUNCATED,
+             "the delta has %llu bytes, fewer than its manifest; it was cut short",
              (unsigned long long)size);
     void *memory;
     const uint64_t count = manifest_bytes + XCI_FOOT_BYTES;
@@ -39,13 +41,16 @@ static xorcast_status read_manifest(xci_delta_reader *reader) {
     TRY(read_source(context, reader->source, size - count, memory, count));
     TRY(xci_manifest_read(context, memory, count, &reader->manifest));
     if (reader->manifest.info.delta_bytes != size)
-        FAIL(context, XORCAST_DATA_TRUNCATED, "the delta has %llu bytes, its manifest says %llu; fetch it again",
+        FAIL(context, XORCAST_DATA_TRUNCATED,
+             "the delta has %llu bytes, its manifest says %llu; fetch it again",
              (unsigned long long)size, (unsigned long long)reader->manifest.info.delta_bytes);
     return XORCAST_OK;
 }
 
-xorcast_status xci_delta_reader_open(xorcast_context *context, const xorcast_source *source, xci_delta_reader *reader) {
-    *reader = (xci_delta_reader){.context = context, .source = source, .next_offset = XCI_HEAD_BYTES};
+xorcast_status xci_delta_reader_open(xorcast_context *context, const xorcast_source *source,
+                                     xci_delta_reader *reader) {
+    *reader =
+        (xci_delta_reader){.context = context, .source = source, .next_offset = XCI_HEAD_BYTES};
     if (source == NULL || (source->bytes == NULL && source->read == NULL))
         FAIL(context, XORCAST_BAD_ARGUMENT, "the source has neither bytes nor a read call");
     const xorcast_status status = read_manifest(reader);
@@ -62,27 +67,31 @@ void xci_delta_reader_close(xci_delta_reader *reader) {
     reader->part_capacity = 0;
 }
 
-xorcast_status xci_part_check(xorcast_context *context, const xci_manifest *manifest, uint64_t index, const uint8_t *bytes,
-                              uint64_t count) {
+xorcast_status xci_part_check(xorcast_context *context, const xci_manifest *manifest,
+                              uint64_t index, const uint8_t *bytes, uint64_t count) {
     const xci_part *part = &manifest->parts[index];
     if (count != part->bytes)
-        FAIL(context, XORCAST_DATA_TRUNCATED, "part %llu of the delta has %llu bytes, the manifest says %llu; fetch it again",
+        FAIL(context, XORCAST_DATA_TRUNCATED,
+             "part %llu of the delta has %llu bytes, the manifest says %llu; fetch it again",
              (unsigned long long)index, (unsigned long long)count, (unsigned long long)part->bytes);
     const xci_hash hash = xci_hash_of(bytes, count);
     if (memcmp(hash.bytes, part->hash.bytes, sizeof hash.bytes) != 0)
-        FAIL(context, XORCAST_DATA_CORRUPT, "part %llu of the delta is not the one its manifest names; fetch it again",
+        FAIL(context, XORCAST_DATA_CORRUPT,
+             "part %llu of the delta is not the one its manifest names; fetch it again",
              (unsigned long long)index);
     return XORCAST_OK;
 }
 
-xorcast_status xci_delta_reader_part(xci_delta_reader *reader, const uint8_t **bytes_out, uint64_t *count_out) {
+xorcast_status xci_delta_reader_part(xci_delta_reader *reader, const uint8_t **bytes_out,
+                                     uint64_t *count_out) {
     const uint64_t count = reader->manifest.parts[reader->next_part].bytes;
     const uint8_t *bytes;
     if (reader->source->bytes != NULL) {
         bytes = (const uint8_t *)reader->source->bytes + reader->next_offset;
     } else {
         void *memory = reader->part_bytes;
-        const xorcast_status status = xci_reserve(reader->context, &memory, &reader->part_capacity, count);
+        const xorcast_status status =
+            xci_reserve(reader->context, &memory, &reader->part_capacity, count);
         reader->part_bytes = memory;
         TRY(status);
         TRY(read_source(reader->context, reader->source, reader->next_offset, memory, count));
@@ -101,8 +110,9 @@ void xci_part_records_free(xorcast_context *context, xci_part_records *records) 
     *records = (xci_part_records){0};
 }
 
-xorcast_status xci_part_parse(xorcast_context *context, const xci_manifest *manifest, uint64_t index, const uint8_t *bytes,
-                              uint64_t count, uint64_t after, xci_part_records *records) {
+xorcast_status xci_part_parse(xorcast_context *context, const xci_manifest *manifest,
+                              uint64_t index, const uint8_t *bytes, uint64_t count, uint64_t after,
+                              xci_part_records *records) {
     const xci_record_limits limits = xci_manifest_limits(manifest);
     const uint64_t expected = manifest->parts[index].group_count;
     xci_reader reader = {bytes, bytes + count, false};
@@ -116,7 +126,8 @@ xorcast_status xci_part_parse(xorcast_context *context, const xci_manifest *mani
         TRY(status);
         xci_record *record = &records->records[records->count];
         const uint8_t *head = reader.at;
-        const xorcast_status read = xci_record_read(context, &reader, &limits, &records->space, record);
+        const xorcast_status read =
+            xci_record_read(context, &reader, &limits, &records->space, record);
         if (read < 0) {
             xci_reader again = {head, bytes + count, false};
             records->failed_group = xci_read_varint(&again);
@@ -124,14 +135,17 @@ xorcast_status xci_part_parse(xorcast_context *context, const xci_manifest *mani
         }
         records->failed_group = record->group;
         if (after != UINT64_MAX && record->group <= after)
-            FAIL(context, XORCAST_DATA_CORRUPT, "group %llu comes after group %llu in the delta, or twice; fetch it again",
+            FAIL(context, XORCAST_DATA_CORRUPT,
+                 "group %llu comes after group %llu in the delta, or twice; fetch it again",
                  (unsigned long long)record->group, (unsigned long long)after);
         after = record->group;
         records->count++;
     }
     if (records->count != expected)
-        FAIL(context, XORCAST_DATA_CORRUPT, "part %llu holds %llu groups, the manifest says %llu; fetch the delta again",
-             (unsigned long long)index, (unsigned long long)records->count, (unsigned long long)expected);
+        FAIL(context, XORCAST_DATA_CORRUPT,
+             "part %llu holds %llu groups, the manifest says %llu; fetch the delta again",
+             (unsigned long long)index, (unsigned long long)records->count,
+             (unsigned long long)expected);
     xci_block *block = records->space.blocks;
     for (uint64_t i = 0; i < records->count; i++) {
         records->records[i].blocks = block;

@@ -1,5 +1,5 @@
-/* Reads a delta from a source: manifest first, then its parts, each checked against its hash, and their records. Bounded
- * memory: one part at a time. */
+/* Reads a delta from a source: manifest first, then its parts, each checked against its hash, and
+ * their records. Bounded memory: one part at a time. */
 #ifndef XCI_DELTA_READER_H
 #define XCI_DELTA_READER_H
 
@@ -17,25 +17,30 @@ typedef struct xci_delta_reader {
 } xci_delta_reader;
 
 /* Reads and checks head, foot and manifest. The source must outlive the reader. */
-xorcast_status xci_delta_reader_open(xorcast_context *context, const xorcast_source *source, xci_delta_reader *reader);
+xorcast_status xci_delta_reader_open(xorcast_context *context, const xorcast_source *source,
+                                     xci_delta_reader *reader);
 void xci_delta_reader_close(xci_delta_reader *reader);
-/* The next part's bytes, checked; valid until the next call. There must be one: next_part < part_count. */
-xorcast_status xci_delta_reader_part(xci_delta_reader *reader, const uint8_t **bytes_out, uint64_t *count_out);
+/* The next part's bytes, checked; valid until the next call. There must be one: next_part <
+ * part_count. */
+xorcast_status xci_delta_reader_part(xci_delta_reader *reader, const uint8_t **bytes_out,
+                                     uint64_t *count_out);
 
 /* Checks a part's bytes against its entry in the manifest. */
-xorcast_status xci_part_check(xorcast_context *context, const xci_manifest *manifest, uint64_t index, const uint8_t *bytes,
-                              uint64_t count);
+xorcast_status xci_part_check(xorcast_context *context, const xci_manifest *manifest,
+                              uint64_t index, const uint8_t *bytes, uint64_t count);
 
-/* The records of a part, parsed and with their checksums checked. `after` is the last group of the part before, or
- * UINT64_MAX for the first part; groups must ascend. */
+/* The records of a part, parsed and with their checksums checked. `after` is the last group of the
+ * part before, or UINT64_MAX for the first part; groups must ascend. */
 typedef struct xci_part_records {
     xci_record *records;
     uint64_t count, capacity_bytes;
-    uint64_t failed_group; /* after a failure: the group that was being read, as far as it is known */
+    /* after a failure: the group that was being read, as far as it is known */
+    uint64_t failed_group;
     xci_record_space space;
 } xci_part_records;
-xorcast_status xci_part_parse(xorcast_context *context, const xci_manifest *manifest, uint64_t index, const uint8_t *bytes,
-                              uint64_t count, uint64_t after, xci_part_records *records);
+xorcast_status xci_part_parse(xorcast_context *context, const xci_manifest *manifest,
+                              uint64_t index, const uint8_t *bytes, uint64_t count, uint64_t after,
+                              xci_part_records *records);
 void xci_part_records_free(xorcast_context *context, xci_part_records *records);
 
 #endif

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-void xci_delta_writer_begin(xci_delta_writer *writer, xorcast_context *context, xci_part_deliver deliver, void *user) {
+void xci_delta_writer_begin(xci_delta_writer *writer, xorcast_context *context,
+                            xci_part_deliver deliver, void *user) {
     *writer = (xci_delta_writer){.context = context, .deliver = deliver, .user = user};
 }
 
@@ -21,7 +22,8 @@ static xorcast_status note_part(xci_delta_writer *writer) {
     writer->parts = memory;
     TRY(status);
     writer->parts[writer->part_count] =
-        (xci_part){writer->open_bytes, writer->open_groups, xci_hash_of(writer->open_part, writer->open_bytes)};
+        (xci_part){writer->open_bytes, writer->open_groups,
+                   xci_hash_of(writer->open_part, writer->open_bytes)};
     return XORCAST_OK;
 }
 
@@ -40,8 +42,8 @@ static xorcast_status close_part(xci_delta_writer *writer) {
     return XORCAST_OK;
 }
 
-xorcast_status xci_delta_writer_add(xci_delta_writer *writer, const uint8_t *record, uint64_t record_bytes,
-                                    uint64_t payload_bytes) {
+xorcast_status xci_delta_writer_add(xci_delta_writer *writer, const uint8_t *record,
+                                    uint64_t record_bytes, uint64_t payload_bytes) {
     void *memory = writer->open_part;
     const xorcast_status status = xci_reserve(writer->context, &memory, &writer->open_capacity,
                                               writer->open_bytes + record_bytes);
@@ -55,7 +57,8 @@ xorcast_status xci_delta_writer_add(xci_delta_writer *writer, const uint8_t *rec
     return writer->open_bytes >= XCI_PART_BYTES ? close_part(writer) : XORCAST_OK;
 }
 
-xorcast_status xci_delta_writer_finish(xci_delta_writer *writer, xci_manifest *manifest, xci_blob **manifest_out) {
+xorcast_status xci_delta_writer_finish(xci_delta_writer *writer, xci_manifest *manifest,
+                                       xci_blob **manifest_out) {
     TRY(close_part(writer));
     manifest->parts = writer->parts;
     manifest->info.format_version = XCI_FORMAT_VERSION;
@@ -82,7 +85,8 @@ static xorcast_status put_out(xci_sink_writer *writer, const void *bytes, uint64
     const int error = writer->sink->write(writer->sink->user, bytes, count);
     const xci_place place = {XORCAST_NO_INDEX, XORCAST_NO_INDEX, error};
     if (error != 0)
-        FAIL_AT(writer->writer.context, XORCAST_IO_FAILED, place, "the delta could not be written: %s", strerror(error));
+        FAIL_AT(writer->writer.context, XORCAST_IO_FAILED, place,
+                "the delta could not be written: %s", strerror(error));
     return XORCAST_OK;
 }
 
@@ -91,7 +95,8 @@ static xorcast_status put_part(void *user, uint64_t index, xci_blob *part) {
     return put_out(user, part->bytes, part->size);
 }
 
-xorcast_status xci_sink_writer_begin(xci_sink_writer *writer, xorcast_context *context, const xorcast_sink *sink) {
+xorcast_status xci_sink_writer_begin(xci_sink_writer *writer, xorcast_context *context,
+                                     const xorcast_sink *sink) {
     writer->sink = sink;
     xci_delta_writer_begin(&writer->writer, context, put_part, writer);
     uint8_t head[XCI_HEAD_BYTES];

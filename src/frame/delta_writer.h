@@ -1,5 +1,6 @@
-/* Writes a delta: collects group records into parts, hands each finished part on, and makes the manifest at the end. One
- * writer serves files (parts follow each other in a sink) and publication (each part is an object of its own). */
+/* Writes a delta: collects group records into parts, hands each finished part on, and makes the
+ * manifest at the end. One writer serves files (parts follow each other in a sink) and
+ * publication (each part is an object of its own). */
 #ifndef XCI_DELTA_WRITER_H
 #define XCI_DELTA_WRITER_H
 
@@ -20,12 +21,14 @@ typedef struct xci_delta_writer {
     uint64_t part_count, parts_capacity;
 } xci_delta_writer;
 
-void xci_delta_writer_begin(xci_delta_writer *writer, xorcast_context *context, xci_part_deliver deliver, void *user);
+void xci_delta_writer_begin(xci_delta_writer *writer, xorcast_context *context,
+                            xci_part_deliver deliver, void *user);
 /* Adds a whole record (head and payload). Groups come in ascending order. */
-xorcast_status xci_delta_writer_add(xci_delta_writer *writer, const uint8_t *record, uint64_t record_bytes,
-                                    uint64_t payload_bytes);
+xorcast_status xci_delta_writer_add(xci_delta_writer *writer, const uint8_t *record,
+                                    uint64_t record_bytes, uint64_t payload_bytes);
 /* Delivers the last part, fills in the manifest's parts and sizes, and makes manifest and foot. */
-xorcast_status xci_delta_writer_finish(xci_delta_writer *writer, xci_manifest *manifest, xci_blob **manifest_out);
+xorcast_status xci_delta_writer_finish(xci_delta_writer *writer, xci_manifest *manifest,
+                                       xci_blob **manifest_out);
 /* Frees; also after a failure. The manifest's parts point into the writer until then. */
 void xci_delta_writer_end(xci_delta_writer *writer);
 
@@ -34,7 +37,8 @@ typedef struct xci_sink_writer {
     xci_delta_writer writer;
     const xorcast_sink *sink;
 } xci_sink_writer;
-xorcast_status xci_sink_writer_begin(xci_sink_writer *writer, xorcast_context *context, const xorcast_sink *sink);
+xorcast_status xci_sink_writer_begin(xci_sink_writer *writer, xorcast_context *context,
+                                     const xorcast_sink *sink);
 xorcast_status xci_sink_writer_finish(xci_sink_writer *writer, xci_manifest *manifest);
 
 #endif

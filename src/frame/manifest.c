@@ -20,9 +20,11 @@ void xci_head_write(uint8_t out[XCI_HEAD_BYTES]) {
 
 xorcast_status xci_head_read(xorcast_context *context, const uint8_t bytes[XCI_HEAD_BYTES]) {
     if (memcmp(bytes, head_magic, sizeof head_magic) != 0)
-        FAIL(context, XORCAST_DATA_CORRUPT, "this is no xorcast delta: it does not begin with XORCAST");
+        FAIL(context, XORCAST_DATA_CORRUPT,
+             "this is no xorcast delta: it does not begin with XORCAST");
     if (xci_load32(bytes + 8) != XCI_FORMAT_VERSION || xci_load32(bytes + 12) != 0)
-        FAIL(context, XORCAST_DATA_VERSION, "the delta has format version %u, this library reads %u; use a newer library",
+        FAIL(context, XORCAST_DATA_VERSION,
+             "the delta has format version %u, this library reads %u; use a newer library",
              xci_load32(bytes + 8), XCI_FORMAT_VERSION);
     return XORCAST_OK;
 }
@@ -45,8 +47,9 @@ static uint8_t *put_digest(uint8_t *at, const xorcast_digest *digest) {
 }
 
 static uint8_t *put_counts(uint8_t *at, const xorcast_counts *counts) {
-    const uint64_t values[] = {counts->bits_changed,   counts->bytes_changed, counts->elements_changed,
-                               counts->chunks_changed, counts->bytes_covered, counts->elements_covered};
+    const uint64_t values[] = {counts->bits_changed,     counts->bytes_changed,
+                               counts->elements_changed, counts->chunks_changed,
+                               counts->bytes_covered,    counts->elements_covered};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         at += xci_varint_put(at, values[i]);
     return at;
@@ -77,16 +80,20 @@ static uint8_t *put_fixed(uint8_t *at, const xci_manifest *manifest) {
     return at + 4;
 }
 
-xorcast_status xci_manifest_write(xorcast_context *context, const xci_manifest *manifest, uint8_t **bytes_out,
-                                  uint64_t *count_out) {
+xorcast_status xci_manifest_write(xorcast_context *context, const xci_manifest *manifest,
+                                  uint8_t **bytes_out, uint64_t *count_out) {
     const xorcast_delta_info *info = &manifest->info;
     void *memory;
-    TRY(xci_allocate(context, FIXED_BYTES + XORCAST_RUN_BYTES + 16 * XCI_VARINT_BYTES + XCI_FOOT_BYTES +
-                     info->part_count * (2 * XCI_VARINT_BYTES + sizeof(xci_hash)) + manifest->attachment_bytes, &memory));
+    TRY(xci_allocate(context,
+                     FIXED_BYTES + XORCAST_RUN_BYTES + 16 * XCI_VARINT_BYTES + XCI_FOOT_BYTES +
+                         info->part_count * (2 * XCI_VARINT_BYTES + sizeof(xci_hash)) +
+                         manifest->attachment_bytes,
+                     &memory));
     uint8_t *begin = memory, *at = put_fixed(begin, manifest);
     at = put_counts(at, &info->counts);
-    const uint64_t values[] = {info->payload_bytes, info->chunk_encoded_bytes, manifest->layout_group_count,
-                               manifest->layout_chunk_count, info->group_count, info->part_count};
+    const uint64_t values[] = {
+        info->payload_bytes,          info->chunk_encoded_bytes, manifest->layout_group_count,
+        manifest->layout_chunk_count, info->group_count,         info->part_count};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         at += xci_varint_put(at, values[i]);
     for (uint64_t p = 0; p < info->part_count; p++) {
@@ -110,12 +117,15 @@ xorcast_status xci_manifest_write(xorcast_context *context, const xci_manifest *
 
 /* ---- Reading ---- */
 
-xorcast_status xci_foot_read(xorcast_context *context, const uint8_t bytes[XCI_FOOT_BYTES], uint64_t *manifest_bytes_out) {
+xorcast_status xci_foot_read(xorcast_context *context, const uint8_t bytes[XCI_FOOT_BYTES],
+                             uint64_t *manifest_bytes_out) {
     if (memcmp(bytes + 24, foot_magic, sizeof foot_magic) != 0)
-        FAIL(context, XORCAST_DATA_TRUNCATED, "the delta does not end as it should; it was cut short or is still being written");
+        FAIL(context, XORCAST_DATA_TRUNCATED,
+             "the delta does not end as it should; it was cut short or is still being written");
     *manifest_bytes_out = xci_load64(bytes);
     if (*manifest_bytes_out > XCI_MANIFEST_MAX)
-        FAIL(context, XORCAST_DATA_LIMIT, "the delta says that its manifest has %llu bytes; %llu are the most",
+        FAIL(context, XORCAST_DATA_LIMIT,
+             "the delta says that its manifest has %llu bytes; %llu are the most",
              (unsigned long long)*manifest_bytes_out, (unsigned long long)XCI_MANIFEST_MAX);
     return XORCAST_OK;
 }
@@ -134,8 +144,9 @@ static void read_into(xci_reader *r, void *out, uint64_t count) {
 }
 
 static void read_counts(xci_reader *r, xorcast_counts *counts) {
-    uint64_t *const values[] = {&counts->bits_changed,   &counts->bytes_changed, &counts->elements_changed,
-                                &counts->chunks_changed, &counts->bytes_covered, &counts->elements_covered};
+    uint64_t *const values[] = {&counts->bits_changed,     &counts->bytes_changed,
+                                &counts->elements_changed, &counts->chunks_changed,
+                                &counts->bytes_covered,    &counts->elements_covered};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         *values[i] = xci_read_varint(r);
 }
@@ -204,9 +215,12 @@ static xorcast_status read_parts(xorcast_context *context, xci_reader *r, xci_ma
 
 static xorcast_status read_fields(xorcast_context *context, xci_reader *r, xci_manifest *m) {
     const uint32_t version = xci_read32(r), flags = xci_read32(r);
-    if (!r->bad && (version != XCI_FORMAT_VERSION || flags > (FLAG_BASE_STEP | FLAG_TARGET_STEP | FLAG_FILES)))
-        FAIL(context, XORCAST_DATA_VERSION, "the delta has format version %u with flags %u, this library reads version %u; use a "
-             "newer library", version, flags, XCI_FORMAT_VERSION);
+    if (!r->bad &&
+        (version != XCI_FORMAT_VERSION || flags > (FLAG_BASE_STEP | FLAG_TARGET_STEP | FLAG_FILES)))
+        FAIL(context, XORCAST_DATA_VERSION,
+             "the delta has format version %u with flags %u, this library reads version %u; use a "
+             "newer library",
+             version, flags, XCI_FORMAT_VERSION);
     m->info.format_version = version;
     m->info.has_files = (flags & FLAG_FILES) != 0;
     read_fixed(r, flags, m);
@@ -216,7 +230,8 @@ static xorcast_status read_fields(xorcast_context *context, xci_reader *r, xci_m
         m->attachment = xci_read_bytes(r, m->attachment_bytes);
     }
     if (r->bad || r->at != r->end)
-        FAIL(context, XORCAST_DATA_CORRUPT, "the manifest has a field that is out of range or too long; fetch the delta again");
+        FAIL(context, XORCAST_DATA_CORRUPT,
+             "the manifest has a field that is out of range or too long; fetch the delta again");
     return XORCAST_OK;
 }
 
@@ -224,15 +239,18 @@ xorcast_status xci_manifest_read(xorcast_context *context, const uint8_t *bytes,
                                  xci_manifest *manifest_out) {
     uint64_t manifest_bytes;
     if (count < XCI_FOOT_BYTES)
-        FAIL(context, XORCAST_DATA_TRUNCATED, "%llu bytes are too few for a manifest", (unsigned long long)count);
+        FAIL(context, XORCAST_DATA_TRUNCATED, "%llu bytes are too few for a manifest",
+             (unsigned long long)count);
     const uint8_t *foot = bytes + count - XCI_FOOT_BYTES;
     TRY(xci_foot_read(context, foot, &manifest_bytes));
     if (manifest_bytes != count - XCI_FOOT_BYTES)
-        FAIL(context, XORCAST_DATA_CORRUPT, "the manifest has %llu bytes and says %llu; fetch the delta again",
+        FAIL(context, XORCAST_DATA_CORRUPT,
+             "the manifest has %llu bytes and says %llu; fetch the delta again",
              (unsigned long long)(count - XCI_FOOT_BYTES), (unsigned long long)manifest_bytes);
     const xci_hash hash = xci_hash_of(bytes, manifest_bytes);
     if (memcmp(hash.bytes, foot + 8, sizeof hash.bytes) != 0)
-        FAIL(context, XORCAST_DATA_CORRUPT, "the manifest's hash does not fit its bytes; fetch the delta again");
+        FAIL(context, XORCAST_DATA_CORRUPT,
+             "the manifest's hash does not fit its bytes; fetch the delta again");
     xci_manifest manifest = {0};
     xci_reader reader = {bytes, foot, false};
     const xorcast_status status = read_fields(context, &reader, &manifest);

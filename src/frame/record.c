@@ -4,30 +4,36 @@
 #include "base/hash.h"
 
 #define FLAG_SECOND_PASS 1u
-#define CODEC_BITS 4u /* low half of a descriptor; the high half is the logarithm of the element's width */
+#define CODEC_BITS                                                                                 \
+    4u /* low half of a descriptor; the high half is the logarithm of the element's width */
 
 void xci_record_space_free(xorcast_context *context, xci_record_space *space) {
     xci_release(context, space->blocks);
     *space = (xci_record_space){0};
 }
 
-static uint32_t checksum(const uint8_t *head, uint64_t head_bytes, const uint8_t *payload, uint64_t payload_bytes) {
+static uint32_t checksum(const uint8_t *head, uint64_t head_bytes, const uint8_t *payload,
+                         uint64_t payload_bytes) {
     return (uint32_t)xci_hash64_of(payload, payload_bytes, xci_hash64_of(head, head_bytes, 0));
 }
 
 /* ---- Reading ---- */
 
-static xorcast_status bad_record(xorcast_context *context, const xci_record *record, const xci_reader *reader,
-                                 const char *what) {
+static xorcast_status bad_record(xorcast_context *context, const xci_record *record,
+                                 const xci_reader *reader, const char *what) {
     if (reader->bad)
-        FAIL(context, XORCAST_DATA_TRUNCATED, "the record of group %llu ends too early or holds a broken number; fetch the delta "
-             "again", (unsigned long long)record->group);
-    FAIL(context, XORCAST_DATA_CORRUPT, "the record of group %llu is damaged: %s; fetch the delta again",
+        FAIL(context, XORCAST_DATA_TRUNCATED,
+             "the record of group %llu ends too early or holds a broken number; fetch the delta "
+             "again",
+             (unsigned long long)record->group);
+    FAIL(context, XORCAST_DATA_CORRUPT,
+         "the record of group %llu is damaged: %s; fetch the delta again",
          (unsigned long long)record->group, what);
 }
 
 /* Which chunks: runs of (chunks to skip, chunks to take). */
-static xorcast_status read_runs(xorcast_context *context, xci_reader *reader, xci_record_space *space, xci_record *record) {
+static xorcast_status read_runs(xorcast_context *context, xci_reader *reader,
+                                xci_record_space *space, xci_record *record) {
     const uint64_t run_count = xci_read_varint(reader);
     if (run_count == 0 || run_count > XCI_RECORD_CHUNKS_MAX)
         return bad_record(context, record, reader, "its number of chunk runs is out of range");
@@ -35,14 +41,17 @@ static xorcast_status read_runs(xorcast_context *context, xci_reader *reader, xc
     record->block_count = 0;
     for (uint64_t r = 0; r < run_count; r++) {
         const uint64_t skip = xci_read_varint(reader), take = xci_read_varint(reader);
-        /* Each chunk has a size of a byte at least further on: memory is taken only for what the bytes can hold. */
+        /* Each chunk has a size of a byte at least further on: memory is taken only for what the
+         * bytes can hold. */
         if (reader->bad || take == 0 || (r > 0 && skip == 0) || skip > XCI_RECORD_CHUNKS_MAX ||
-            take > XCI_RECORD_CHUNKS_MAX || chunk + skip + take > XCI_RECORD_CHUNKS_MAX || take > xci_reader_left(reader))
+            take > XCI_RECORD_CHUNKS_MAX || chunk + skip + take > XCI_RECORD_CHUNKS_MAX ||
+            take > xci_reader_left(reader))
             return bad_record(context, record, reader, "a run of chunks is out of range");
         chunk += skip;
         void *memory = space->blocks;
-        const xorcast_status status = xci_reserve(context, &memory, &space->capacity_bytes,
-                                                  (space->used + record->block_count + take) * sizeof(xci_block));
+        const xorcast_status status =
+            xci_reserve(context, &memory, &space->capacity_bytes,
+                        (space->used + record->block_count + take) * sizeof(xci_block));
         space->blocks = memory;
         TRY(status);
         for (uint64_t i = 0; i < take; i++)
@@ -52,15 +61,18 @@ static xorcast_status read_runs(xorcast_context *context, xci_reader *reader, xc
     return XORCAST_OK;
 }
 
-static xorcast_status read_codecs(xorcast_context *context, xci_reader *reader, xci_record *record) {
+static xorcast_status read_codecs(xorcast_context *context, xci_reader *reader,
+                                  xci_record *record) {
     for (uint32_t done = 0; done < record->block_count;) {
         const uint8_t descriptor = xci_read8(reader);
         const uint64_t count = xci_read_varint(reader);
-        const uint32_t codec = descriptor & ((1u << CODEC_BITS) - 1), width_log2 = descriptor >> CODEC_BITS;
+        const uint32_t codec = descriptor & ((1u << CODEC_BITS) - 1),
+                       width_log2 = descriptor >> CODEC_BITS;
         if (reader->bad || count == 0 || count > record->block_count - done || width_log2 > 3)
             return bad_record(context, record, reader, "a run of codecs is out of range");
         if (codec < XORCAST_CODEC_RAW || codec > XORCAST_CODEC_SNAPPY)
-            FAIL(context, XORCAST_DATA_VERSION, "group %llu uses codec %u, which this library does not know; use a newer one",
+            FAIL(context, XORCAST_DATA_VERSION,
+                 "group %llu uses codec %u, which this library does not know; use a newer one",
                  (unsigned long long)record->group, codec);
         for (uint64_t i = 0; i < count; i++) {
             record->blocks[done].codec = codec;
@@ -70,8 +82,8 @@ static xorcast_status read_codecs(xorcast_context *context, xci_reader *reader, 
     return XORCAST_OK;
 }
 
-static xorcast_status read_sizes(xorcast_context *context, xci_reader *reader, const xci_record_limits *limits,
-                                 xci_record *record) {
+static xorcast_status read_sizes(xorcast_context *context, xci_reader *reader,
+                                 const xci_record_limits *limits, xci_record *record) {
     record->raw_bytes = 0;
     for (uint32_t i = 0; i < record->block_count; i++) {
         const uint64_t bytes = xci_read_varint(reader);
@@ -81,7 +93,8 @@ static xorcast_status read_sizes(xorcast_context *context, xci_reader *reader, c
         record->raw_bytes += bytes;
     }
     if (record->raw_bytes > limits->raw_bytes)
-        FAIL(context, XORCAST_DATA_LIMIT, "group %llu says that it has %llu bytes where %llu are the most; refuse the delta",
+        FAIL(context, XORCAST_DATA_LIMIT,
+             "group %llu says that it has %llu bytes where %llu are the most; refuse the delta",
              (unsigned long long)record->group, (unsigned long long)record->raw_bytes,
              (unsigned long long)limits->raw_bytes);
     record->stored_bytes = record->raw_bytes;
@@ -93,8 +106,9 @@ static xorcast_status read_sizes(xorcast_context *context, xci_reader *reader, c
     return XORCAST_OK;
 }
 
-xorcast_status xci_record_read(xorcast_context *context, xci_reader *reader, const xci_record_limits *limits,
-                               xci_record_space *space, xci_record *record_out) {
+xorcast_status xci_record_read(xorcast_context *context, xci_reader *reader,
+                               const xci_record_limits *limits, xci_record_space *space,
+                               xci_record *record_out) {
     const uint8_t *head = reader->at;
     xci_record record = {0};
     record.group = xci_read_varint(reader);
@@ -102,7 +116,8 @@ xorcast_status xci_record_read(xorcast_context *context, xci_reader *reader, con
     if (reader->bad || record.group >= limits->group_count)
         return bad_record(context, &record, reader, "there is no such group");
     if ((flags & ~FLAG_SECOND_PASS) != 0)
-        FAIL(context, XORCAST_DATA_VERSION, "group %llu has flags that this library does not know; use a newer one",
+        FAIL(context, XORCAST_DATA_VERSION,
+             "group %llu has flags that this library does not know; use a newer one",
              (unsigned long long)record.group);
     record.second_pass = (flags & FLAG_SECOND_PASS) != 0;
     TRY(read_runs(context, reader, space, &record));
@@ -123,7 +138,8 @@ xorcast_status xci_record_read(xorcast_context *context, xci_reader *reader, con
 /* ---- Writing ---- */
 
 uint64_t xci_record_head_bound(uint64_t block_count) {
-    return 64 + block_count * (2 * 3 + 4 + 4); /* a run, a codec run and a size for each block at worst */
+    /* a run, a codec run and a size for each block at worst */
+    return 64 + block_count * (2 * 3 + 4 + 4);
 }
 
 static unsigned descriptor_of(const xci_block *block) {
@@ -132,14 +148,16 @@ static unsigned descriptor_of(const xci_block *block) {
 
 static uint32_t run_length(const xci_record *record, uint32_t from) {
     uint32_t end = from + 1;
-    while (end < record->block_count && record->blocks[end].chunk == record->blocks[end - 1].chunk + 1)
+    while (end < record->block_count &&
+           record->blocks[end].chunk == record->blocks[end - 1].chunk + 1)
         end++;
     return end - from;
 }
 
 static uint32_t codec_run_length(const xci_record *record, uint32_t from) {
     uint32_t end = from + 1;
-    while (end < record->block_count && descriptor_of(&record->blocks[end]) == descriptor_of(&record->blocks[from]))
+    while (end < record->block_count &&
+           descriptor_of(&record->blocks[end]) == descriptor_of(&record->blocks[from]))
         end++;
     return end - from;
 }

@@ -1,5 +1,6 @@
-/* Records: the changed chunks of one group, encoded, with which they are, a checksum and perhaps a second pass. The unit of
- * checksum and of parallel decoding. docs/format.md, "Group record", is the law.
+/* Records: the changed chunks of one group, encoded, with which they are, a checksum and perhaps a
+ * second pass. The unit of checksum and of parallel decoding. docs/format.md, "Group record", is
+ * the law.
  *
  * Knows bytes and limits. Does not know tensors: it checks what can be checked without a bundle. */
 #ifndef XCI_RECORD_H
@@ -22,7 +23,8 @@ typedef struct xci_record {
     uint32_t block_count;
     xci_block *blocks;      /* ascending chunks */
     uint64_t raw_bytes;     /* of all blocks */
-    uint64_t stored_bytes;  /* of the payload as it stands: after the second pass if there was one */
+    /* of the payload as it stands: after the second pass if there was one */
+    uint64_t stored_bytes;
     const uint8_t *payload;
 } xci_record;
 
@@ -40,10 +42,12 @@ typedef struct xci_record_limits {
     uint64_t raw_bytes; /* of one group */
 } xci_record_limits;
 
-/* Reads one record and checks its checksum; advances the reader. DATA_TRUNCATED, DATA_CORRUPT, DATA_LIMIT.
- * `record_out` points into the reader's bytes and into `space`, whose blocks may move when the next record is read. */
-xorcast_status xci_record_read(xorcast_context *context, xci_reader *reader, const xci_record_limits *limits,
-                               xci_record_space *space, xci_record *record_out);
+/* Reads one record and checks its checksum; advances the reader. DATA_TRUNCATED, DATA_CORRUPT,
+ * DATA_LIMIT. `record_out` points into the reader's bytes and into `space`, whose blocks may
+ * move when the next record is read. */
+xorcast_status xci_record_read(xorcast_context *context, xci_reader *reader,
+                               const xci_record_limits *limits, xci_record_space *space,
+                               xci_record *record_out);
 
 /* Most bytes that the head of a record with so many blocks can take. */
 uint64_t xci_record_head_bound(uint64_t block_count);

@@ -1,4 +1,5 @@
-/* The entropy bound: see bound.h. Histograms of 256 values for each tensor that changed, made on first use. */
+/* The entropy bound: see bound.h. Histograms of 256 values for each tensor that changed, made on
+ * first use. */
 #include "publish/bound.h"
 
 #include <math.h>
@@ -16,7 +17,8 @@ struct xci_bound {
 
 xorcast_status xci_bound_open(xorcast_bundle *bundle, xci_bound **bound_out) {
     void *memory;
-    TRY(xci_allocate_zeroed(bundle->context, sizeof(xci_bound) + bundle->tensor_count * sizeof(uint64_t *), &memory));
+    TRY(xci_allocate_zeroed(
+        bundle->context, sizeof(xci_bound) + bundle->tensor_count * sizeof(uint64_t *), &memory));
     xci_bound *bound = memory;
     pthread_mutex_init(&bound->lock, NULL);
     bound->tensor_count = bundle->tensor_count;
@@ -39,8 +41,8 @@ void xci_bound_reset(xci_bound *bound) {
             memset(bound->histograms[t], 0, VALUES * sizeof(uint64_t));
 }
 
-static xorcast_status count_bytes(xci_bound *bound, xorcast_context *context, uint64_t tensor, const uint8_t *mask,
-                                  uint64_t count) {
+static xorcast_status count_bytes(xci_bound *bound, xorcast_context *context, uint64_t tensor,
+                                  const uint8_t *mask, uint64_t count) {
     uint64_t **histogram = &bound->histograms[tensor];
     if (*histogram == NULL) {
         void *memory;
@@ -52,16 +54,18 @@ static xorcast_status count_bytes(xci_bound *bound, xorcast_context *context, ui
     return XORCAST_OK;
 }
 
-static xorcast_status count_chunk(xci_bound *bound, xorcast_bundle *bundle, uint64_t index, const xci_block *block,
-                                  const uint8_t *bytes, uint8_t *mask) {
+static xorcast_status count_chunk(xci_bound *bound, xorcast_bundle *bundle, uint64_t index,
+                                  const xci_block *block, const uint8_t *bytes, uint8_t *mask) {
     xci_chunk chunk;
     const xci_place place = {XORCAST_NO_INDEX, index, 0};
     xci_bundle_chunk(bundle, index, NULL, &chunk);
-    TRY(xci_codec_decode(bundle->context, place, block->codec, bytes, block->bytes, mask, chunk.bytes));
+    TRY(xci_codec_decode(bundle->context, place, block->codec, bytes, block->bytes, mask,
+                         chunk.bytes));
     if (!chunk.packed)
         return count_bytes(bound, bundle->context, chunk.tensor, mask, chunk.bytes);
     for (uint32_t i = 0; i < chunk.tensor_count; i++)
-        TRY(count_bytes(bound, bundle->context, chunk.tensors[i], mask + chunk.places[i].offset, chunk.places[i].bytes));
+        TRY(count_bytes(bound, bundle->context, chunk.tensors[i], mask + chunk.places[i].offset,
+                        chunk.places[i].bytes));
     return XORCAST_OK;
 }
 
@@ -81,7 +85,9 @@ xorcast_status xci_bound_add(xci_bound *bound, xorcast_bundle *bundle, const xci
     return status;
 }
 
-static double entropy_bits(double count, double total) { return count > 0 ? count * log2(total / count) : 0; }
+static double entropy_bits(double count, double total) {
+    return count > 0 ? count * log2(total / count) : 0;
+}
 
 double xci_bound_bytes(const xci_bound *bound, const xorcast_bundle *bundle) {
     double bits = 0;

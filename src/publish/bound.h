@@ -1,5 +1,6 @@
-/* The order-0 entropy bound of a delta: what an ideal coder that knows only how many bytes changed in each tensor, and how
- * often each XOR byte occurs there, would need. A yardstick for ratios; nothing is decoded from it. */
+/* The order-0 entropy bound of a delta: what an ideal coder that knows only how many bytes
+ * changed in each tensor, and how often each XOR byte occurs there, would need. A yardstick for
+ * ratios; nothing is decoded from it. */
 #ifndef XCI_BOUND_H
 #define XCI_BOUND_H
 

@@ -7,9 +7,12 @@
 
 /* ---- Workers ---- */
 
-static uint64_t slot_bytes(const xorcast_bundle *bundle) { return (UINT64_C(1) << bundle->chunk_log2) + XCI_BLOCK_SLACK; }
+static uint64_t slot_bytes(const xorcast_bundle *bundle) {
+    return (UINT64_C(1) << bundle->chunk_log2) + XCI_BLOCK_SLACK;
+}
 
-xorcast_status xci_encode_worker_open(xci_encode_worker *worker, xorcast_bundle *bundle, const xorcast_encoding *encoding) {
+xorcast_status xci_encode_worker_open(xci_encode_worker *worker, xorcast_bundle *bundle,
+                                      const xorcast_encoding *encoding) {
     xorcast_context *context = bundle->context;
     const uint64_t count = bundle->group_chunks_max;
     void *memory;
@@ -63,8 +66,8 @@ void xci_encode_workers_close(xorcast_context *context, xci_encode_worker *worke
 /* ---- Ranges ---- */
 
 /* Bytes of chunk i of the range, where they lie or gathered behind those gathered before. */
-static xorcast_status fetch(xci_encode_worker *worker, xorcast_bundle *bundle, unsigned side, uint64_t i, uint64_t *used,
-                            const uint8_t **bytes_out) {
+static xorcast_status fetch(xci_encode_worker *worker, xorcast_bundle *bundle, unsigned side,
+                            uint64_t i, uint64_t *used, const uint8_t **bytes_out) {
     const xci_chunk *chunk = &worker->chunks[i];
     *bytes_out = xci_chunk_direct(bundle, chunk);
     if (*bytes_out != NULL)
@@ -81,8 +84,8 @@ static xorcast_status fetch(xci_encode_worker *worker, xorcast_bundle *bundle, u
     return xci_chunk_read(bundle, chunk, place, bytes_out);
 }
 
-static xorcast_status make_jobs(xci_encode_worker *worker, xorcast_bundle *old_bundle, xorcast_bundle *new_bundle,
-                                uint64_t first, uint64_t count) {
+static xorcast_status make_jobs(xci_encode_worker *worker, xorcast_bundle *old_bundle,
+                                xorcast_bundle *new_bundle, uint64_t first, uint64_t count) {
     uint64_t used[2] = {0, 0};
     uint8_t *slot = worker->slots;
     for (uint64_t i = 0; i < count; i++) {
@@ -109,7 +112,8 @@ static xorcast_status make_jobs(xci_encode_worker *worker, xorcast_bundle *old_b
     return XORCAST_OK;
 }
 
-static void digest_old_side(xci_encode_worker *worker, const xci_backend *backend, uint64_t count, xorcast_digest *sum) {
+static void digest_old_side(xci_encode_worker *worker, const xci_backend *backend, uint64_t count,
+                            xorcast_digest *sum) {
     for (uint64_t i = 0; i < count; i++) {
         const xci_encode_job *job = &worker->jobs[i];
         xci_digest_job digest = {job->old_bytes, job->segment_count, job->segments, {{0, 0}}};
@@ -120,23 +124,26 @@ static void digest_old_side(xci_encode_worker *worker, const xci_backend *backen
 }
 
 /* Closes the gaps between blocks, and lists them. */
-static void collect(xci_encode_worker *worker, uint64_t first_in_group, uint64_t count, xci_piece *piece) {
+static void collect(xci_encode_worker *worker, uint64_t first_in_group, uint64_t count,
+                    xci_piece *piece) {
     uint8_t *at = worker->slots;
     xci_record *record = &piece->record;
     record->blocks = worker->blocks;
     record->payload = worker->slots;
     for (uint64_t i = 0; i < count; i++) {
         const xci_encode_job *job = &worker->jobs[i];
-        for (uint32_t s = 0; s < job->segment_count; s++) { /* padding between small tensors is no weight */
+        /* padding between small tensors is no weight */
+        for (uint32_t s = 0; s < job->segment_count; s++) {
             piece->counts.bytes_covered += job->segments[s].bytes;
-            piece->counts.elements_covered += xci_divide_up(job->segments[s].bytes, job->element_bytes);
+            piece->counts.elements_covered +=
+                xci_divide_up(job->segments[s].bytes, job->element_bytes);
         }
         if (job->block_bytes == 0)
             continue;
         memmove(at, job->block, job->block_bytes);
         at += job->block_bytes;
-        record->blocks[record->block_count++] = (xci_block){(uint32_t)(first_in_group + i), job->block_codec,
-                                                            job->element_bytes, job->block_bytes};
+        record->blocks[record->block_count++] = (xci_block){
+            (uint32_t)(first_in_group + i), job->block_codec, job->element_bytes, job->block_bytes};
         piece->counts.bits_changed += job->bits_changed;
         piece->counts.bytes_changed += job->bytes_changed;
         piece->counts.elements_changed += job->elements_changed;
@@ -147,8 +154,9 @@ static void collect(xci_encode_worker *worker, uint64_t first_in_group, uint64_t
     record->raw_bytes = (uint64_t)(at - worker->slots);
 }
 
-xorcast_status xci_encode_range(xci_encode_worker *worker, xorcast_bundle *old_bundle, xorcast_bundle *new_bundle,
-                                uint64_t group, uint64_t first, uint64_t end, bool digest_old, xci_piece *piece_out) {
+xorcast_status xci_encode_range(xci_encode_worker *worker, xorcast_bundle *old_bundle,
+                                xorcast_bundle *new_bundle, uint64_t group, uint64_t first,
+                                uint64_t end, bool digest_old, xci_piece *piece_out) {
     const xci_backend *backend = old_bundle->context->shared->backend;
     const uint64_t count = end - first;
     memset(piece_out, 0, sizeof *piece_out);

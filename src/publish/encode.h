@@ -1,5 +1,6 @@
-/* Diff and encode: ranges of chunks of two bundles to encoded blocks, groups to records, bundles to a delta. Decides what is
- * worked on and where bytes come from; the fused kernel runs in the backend, and the mask is never stored. */
+/* Diff and encode: ranges of chunks of two bundles to encoded blocks, groups to records, bundles
+ * to a delta. Decides what is worked on and where bytes come from; the fused kernel runs in the
+ * backend, and the mask is never stored. */
 #ifndef XCI_ENCODE_H
 #define XCI_ENCODE_H
 
@@ -19,7 +20,8 @@ typedef struct xci_encode_worker {
     uint8_t *scratch;
 } xci_encode_worker;
 
-xorcast_status xci_encode_worker_open(xci_encode_worker *worker, xorcast_bundle *bundle, const xorcast_encoding *encoding);
+xorcast_status xci_encode_worker_open(xci_encode_worker *worker, xorcast_bundle *bundle,
+                                      const xorcast_encoding *encoding);
 void xci_encode_worker_close(xci_encode_worker *worker, xorcast_context *context);
 /* One for each thread of the context's pool. */
 xorcast_status xci_encode_workers_open(xorcast_bundle *bundle, const xorcast_encoding *encoding,
@@ -28,27 +30,32 @@ void xci_encode_workers_close(xorcast_context *context, xci_encode_worker *worke
 
 /* What a range of chunks of one group came to. */
 typedef struct xci_piece {
-    xci_record record;      /* group, blocks, raw payload: in the worker's memory until its next call */
+    /* group, blocks, raw payload: in the worker's memory until its next call */
+    xci_record record;
     xorcast_counts counts;
     xorcast_digest change;  /* new terms minus old terms */
     xorcast_digest old;     /* all terms of old, if asked for */
 } xci_piece;
 
 /* Encodes chunks [first, end) of `group`. Both bundles have the same grid and are complete. */
-xorcast_status xci_encode_range(xci_encode_worker *worker, xorcast_bundle *old_bundle, xorcast_bundle *new_bundle,
-                                uint64_t group, uint64_t first, uint64_t end, bool digest_old, xci_piece *piece_out);
+xorcast_status xci_encode_range(xci_encode_worker *worker, xorcast_bundle *old_bundle,
+                                xorcast_bundle *new_bundle, uint64_t group, uint64_t first,
+                                uint64_t end, bool digest_old, xci_piece *piece_out);
 
 void xci_counts_add(xorcast_counts *sum, const xorcast_counts *more);
 
-/* Who the base is when it is not `old_bundle` itself: a checkpoint of another layout that old_bundle was aligned from. */
+/* Who the base is when it is not `old_bundle` itself: a checkpoint of another layout that
+ * old_bundle was aligned from. */
 typedef struct xci_identity {
     uint8_t fingerprint[16];
     xorcast_digest digest;
 } xci_identity;
 
-/* xorcast_delta_encode with what checkpoints add: another identity of the base (or NULL), an attachment (or NULL). */
-xorcast_status xci_delta_encode(xorcast_bundle *old_bundle, xorcast_bundle *new_bundle, const xorcast_delta_options *options,
-                                const xci_identity *identity, const uint8_t *attachment, uint64_t attachment_bytes,
+/* xorcast_delta_encode with what checkpoints add: another identity of the base (or NULL), an
+ * attachment (or NULL). */
+xorcast_status xci_delta_encode(xorcast_bundle *old_bundle, xorcast_bundle *new_bundle,
+                                const xorcast_delta_options *options, const xci_identity *identity,
+                                const uint8_t *attachment, uint64_t attachment_bytes,
                                 const xorcast_sink *sink, xorcast_delta_info *info_out);
 
 #endif

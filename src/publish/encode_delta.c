@@ -1,4 +1,5 @@
-/* Two bundles to one delta, in order, in pieces: batches of groups are encoded by the pool and written by the caller. */
+/* Two bundles to one delta, in order, in pieces: batches of groups are encoded by the pool and
+ * written by the caller. */
 #include <string.h>
 
 #include "base/bytes.h"
@@ -7,7 +8,8 @@
 #include "publish/bound.h"
 #include "publish/encode.h"
 
-#define BATCH_GROUPS_PER_THREAD 2u /* enough that no thread waits for the slowest group; each may hold a dense group */
+#define BATCH_GROUPS_PER_THREAD                                                                    \
+    2u /* enough that no thread waits for the slowest group; each may hold a dense group */
 
 typedef struct group_result {
     xci_written written; /* bytes NULL: nothing changed */
@@ -33,7 +35,8 @@ static xorcast_status encode_group(void *user, uint64_t index, uint32_t worker_i
     const uint64_t group = job->batch_first + index;
     const uint64_t *first = &job->old_bundle->group_first[group];
     group_result *result = &job->results[index];
-    TRY(xci_encode_range(worker, job->old_bundle, job->new_bundle, group, first[0], first[1], true, &result->piece));
+    TRY(xci_encode_range(worker, job->old_bundle, job->new_bundle, group, first[0], first[1], true,
+                         &result->piece));
     if (result->piece.record.block_count == 0)
         return XORCAST_OK;
     if (job->bound != NULL)
@@ -50,7 +53,8 @@ static xorcast_status write_batch(delta_job *job, xci_delta_writer *writer) {
         if (result->written.bytes == NULL)
             continue;
         job->encoded_bytes += result->piece.record.raw_bytes;
-        TRY(xci_delta_writer_add(writer, result->written.bytes, result->written.count, result->written.payload_bytes));
+        TRY(xci_delta_writer_add(writer, result->written.bytes, result->written.count,
+                                 result->written.payload_bytes));
     }
     return XORCAST_OK;
 }
@@ -68,7 +72,8 @@ static xorcast_status encode_groups(delta_job *job, xci_delta_writer *writer) {
     TRY(xci_allocate_array(context, batch, sizeof(group_result), &memory));
     job->results = memory;
     xorcast_status status = XORCAST_OK;
-    for (job->batch_first = 0; job->batch_first < group_count && status == XORCAST_OK; job->batch_first += batch) {
+    for (job->batch_first = 0; job->batch_first < group_count && status == XORCAST_OK;
+         job->batch_first += batch) {
         job->batch_count = xci_min(batch, group_count - job->batch_first);
         memset(job->results, 0, batch * sizeof(group_result));
         status = xci_pool_run(context->shared->pool, job->batch_count, encode_group, job);
@@ -76,13 +81,15 @@ static xorcast_status encode_groups(delta_job *job, xci_delta_writer *writer) {
             status = write_batch(job, writer);
         drop_batch(job);
         if (status == XORCAST_OK && job->options->progress != NULL)
-            job->options->progress(job->options->user, job->counts.bytes_covered, job->old_bundle->layout.total_bytes);
+            job->options->progress(job->options->user, job->counts.bytes_covered,
+                                   job->old_bundle->layout.total_bytes);
     }
     xci_release(context, memory);
     return status;
 }
 
-static void fill_info(const delta_job *job, const xci_identity *identity, xorcast_delta_info *info) {
+static void fill_info(const delta_job *job, const xci_identity *identity,
+                      xorcast_delta_info *info) {
     const xorcast_layout *layout = &job->old_bundle->layout;
     if (job->options->run != NULL)
         strncpy(info->base.run, job->options->run, XORCAST_RUN_BYTES - 1);
@@ -103,8 +110,8 @@ static void fill_info(const delta_job *job, const xci_identity *identity, xorcas
     info->chunk_encoded_bytes = job->encoded_bytes;
 }
 
-static xorcast_status encode_to(delta_job *job, xci_sink_writer *writer, const xorcast_sink *sink, xci_manifest *manifest,
-                                const xci_identity *identity) {
+static xorcast_status encode_to(delta_job *job, xci_sink_writer *writer, const xorcast_sink *sink,
+                                xci_manifest *manifest, const xci_identity *identity) {
     TRY(xci_sink_writer_begin(writer, job->old_bundle->context, sink));
     TRY(encode_groups(job, &writer->writer));
     fill_info(job, identity, &manifest->info);
@@ -116,19 +123,24 @@ static xorcast_status check_request(xorcast_bundle *old_bundle, xorcast_bundle *
     xorcast_context *context = old_bundle->context;
     TRY(xci_bundle_need_sealed(old_bundle));
     if (options->struct_size != sizeof *options)
-        FAIL(context, XORCAST_BAD_ARGUMENT, "delta options are not initialised; use XORCAST_DELTA_OPTIONS_INIT");
+        FAIL(context, XORCAST_BAD_ARGUMENT,
+             "delta options are not initialised; use XORCAST_DELTA_OPTIONS_INIT");
     if (options->run != NULL && strlen(options->run) >= XORCAST_RUN_BYTES)
-        FAIL(context, XORCAST_BAD_ARGUMENT, "a run's name has at most %d bytes", XORCAST_RUN_BYTES - 1);
+        FAIL(context, XORCAST_BAD_ARGUMENT, "a run's name has at most %d bytes",
+             XORCAST_RUN_BYTES - 1);
     if (!new_bundle->sealed)
-        FAIL(context, XORCAST_BAD_STATE, "the new bundle is not sealed; call xorcast_bundle_seal first");
+        FAIL(context, XORCAST_BAD_STATE,
+             "the new bundle is not sealed; call xorcast_bundle_seal first");
     TRY(xci_bundle_same_layout(old_bundle, new_bundle));
     if (!old_bundle->complete || !new_bundle->complete)
-        FAIL(context, XORCAST_UNSUPPORTED, "a delta is made of whole tensors; these bundles have boxes that leave holes");
+        FAIL(context, XORCAST_UNSUPPORTED,
+             "a delta is made of whole tensors; these bundles have boxes that leave holes");
     return XORCAST_OK;
 }
 
-xorcast_status xci_delta_encode(xorcast_bundle *old_bundle, xorcast_bundle *new_bundle, const xorcast_delta_options *options,
-                                const xci_identity *identity, const uint8_t *attachment, uint64_t attachment_bytes,
+xorcast_status xci_delta_encode(xorcast_bundle *old_bundle, xorcast_bundle *new_bundle,
+                                const xorcast_delta_options *options, const xci_identity *identity,
+                                const uint8_t *attachment, uint64_t attachment_bytes,
                                 const xorcast_sink *sink, xorcast_delta_info *info_out) {
     static const xorcast_delta_options defaults = XORCAST_DELTA_OPTIONS_INIT;
     xorcast_context *context = old_bundle->context;
@@ -144,7 +156,8 @@ xorcast_status xci_delta_encode(xorcast_bundle *old_bundle, xorcast_bundle *new_
     TRY(xci_encoding_check(context, &options->encoding, &manifest.encoding));
     TRY(xci_encode_workers_open(old_bundle, &manifest.encoding, &job.workers));
     xci_sink_writer writer = {0};
-    xorcast_status status = options->measure_bound ? xci_bound_open(old_bundle, &job.bound) : XORCAST_OK;
+    xorcast_status status =
+        options->measure_bound ? xci_bound_open(old_bundle, &job.bound) : XORCAST_OK;
     if (status == XORCAST_OK)
         status = encode_to(&job, &writer, sink, &manifest, identity);
     if (writer.writer.context != NULL)

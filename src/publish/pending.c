@@ -43,7 +43,8 @@ static xorcast_status place_small(xci_pending *pending) {
     return XORCAST_OK;
 }
 
-static xorcast_status open_parts(xci_pending *pending, const xorcast_encoding *encoding, bool measure_bound) {
+static xorcast_status open_parts(xci_pending *pending, const xorcast_encoding *encoding,
+                                 bool measure_bound) {
     xorcast_bundle *bundle = pending->bundle;
     xorcast_context *context = bundle->context;
     void *memory;
@@ -53,7 +54,8 @@ static xorcast_status open_parts(xci_pending *pending, const xorcast_encoding *e
     pending->small_left = memory;
     TRY(xci_allocate_array(context, bundle->tensor_count, 1, &memory));
     pending->seen = memory;
-    TRY(xci_allocate_array(context, bundle->layout.group_count, sizeof(xci_pending_group), &memory));
+    TRY(xci_allocate_array(context, bundle->layout.group_count, sizeof(xci_pending_group),
+                           &memory));
     pending->groups = memory;
     TRY(xci_encode_workers_open(bundle, encoding, &pending->workers));
     if (measure_bound)
@@ -111,7 +113,8 @@ void xci_pending_reset(xci_pending *pending) {
     const xorcast_bundle *bundle = pending->bundle;
     drop_groups(pending);
     for (uint64_t g = 0; g < bundle->layout.group_count; g++)
-        pending->groups[g] = (xci_pending_group){.chunks_left = bundle->group_first[g + 1] - bundle->group_first[g]};
+        pending->groups[g] =
+            (xci_pending_group){.chunks_left = bundle->group_first[g + 1] - bundle->group_first[g]};
     for (uint64_t p = 0; p < packed_chunk_count(bundle); p++)
         pending->small_left[p] = (uint32_t)(bundle->packed_first[p + 1] - bundle->packed_first[p]);
     if (bundle->tensor_count > 0)
@@ -125,11 +128,14 @@ void xci_pending_reset(xci_pending *pending) {
 
 xorcast_status xci_pending_check(xci_pending *pending) {
     const xorcast_bundle *bundle = pending->bundle;
-    for (uint64_t t = 0; t < bundle->tensor_count && pending->seen_count < bundle->tensor_count; t++) {
+    for (uint64_t t = 0; t < bundle->tensor_count && pending->seen_count < bundle->tensor_count;
+         t++) {
         const xci_place place = {t, XORCAST_NO_INDEX, 0};
         if (!pending->seen[t])
-            FAIL_AT(bundle->context, XORCAST_BAD_STATE, place, "tensor %s was neither put nor kept in this version; do one, then "
-                    "finish", bundle->tensors[t].name);
+            FAIL_AT(bundle->context, XORCAST_BAD_STATE, place,
+                    "tensor %s was neither put nor kept in this version; do one, then "
+                    "finish",
+                    bundle->tensors[t].name);
     }
     return XORCAST_OK;
 }
@@ -137,12 +143,14 @@ xorcast_status xci_pending_check(xci_pending *pending) {
 /* ---- Groups ---- */
 
 static int by_first_chunk(const void *a, const void *b) {
-    const xci_pending_piece *x = *(xci_pending_piece *const *)a, *y = *(xci_pending_piece *const *)b;
+    const xci_pending_piece *x = *(xci_pending_piece *const *)a,
+                            *y = *(xci_pending_piece *const *)b;
     return x->first_chunk < y->first_chunk ? -1 : x->first_chunk > y->first_chunk;
 }
 
 /* One record of all pieces of a group, in the order of their chunks. */
-static xorcast_status join_pieces(xci_pending *pending, uint64_t index, xci_record *record, void **memory_out) {
+static xorcast_status join_pieces(xci_pending *pending, uint64_t index, xci_record *record,
+                                  void **memory_out) {
     xorcast_context *context = pending->bundle->context;
     xci_pending_group *group = &pending->groups[index];
     uint64_t piece_count = 0, block_count = 0, raw_bytes = 0;
@@ -151,7 +159,9 @@ static xorcast_status join_pieces(xci_pending *pending, uint64_t index, xci_reco
         block_count += p->block_count;
         raw_bytes += p->raw_bytes;
     }
-    TRY(xci_allocate(context, piece_count * sizeof(void *) + block_count * sizeof(xci_block) + raw_bytes, memory_out));
+    TRY(xci_allocate(context,
+                     piece_count * sizeof(void *) + block_count * sizeof(xci_block) + raw_bytes,
+                     memory_out));
     xci_pending_piece **pieces = *memory_out;
     uint64_t used = 0;
     for (xci_pending_piece *p = group->pieces; p != NULL; p = p->next)
@@ -163,7 +173,8 @@ static xorcast_status join_pieces(xci_pending *pending, uint64_t index, xci_reco
     uint8_t *payload = (uint8_t *)(record->blocks + block_count);
     record->payload = payload;
     for (uint64_t i = 0; i < piece_count; i++) {
-        memcpy(record->blocks + record->block_count, pieces[i]->blocks, pieces[i]->block_count * sizeof(xci_block));
+        memcpy(record->blocks + record->block_count, pieces[i]->blocks,
+               pieces[i]->block_count * sizeof(xci_block));
         memcpy(payload, pieces[i]->blocks + pieces[i]->block_count, pieces[i]->raw_bytes);
         record->block_count += pieces[i]->block_count;
         payload += pieces[i]->raw_bytes;
@@ -171,8 +182,10 @@ static xorcast_status join_pieces(xci_pending *pending, uint64_t index, xci_reco
     return XORCAST_OK;
 }
 
-/* All chunks of the group have been seen. `only`: its single piece, still in the worker's memory, or NULL. */
-static xorcast_status complete_group(xci_pending *pending, xci_encode_worker *worker, uint64_t index, xci_piece *only) {
+/* All chunks of the group have been seen. `only`: its single piece, still in the worker's
+ * memory, or NULL. */
+static xorcast_status complete_group(xci_pending *pending, xci_encode_worker *worker,
+                                     uint64_t index, xci_piece *only) {
     xci_pending_group *group = &pending->groups[index];
     xci_record joined = {0}, *record = &joined;
     void *memory = NULL;
@@ -194,13 +207,16 @@ static xorcast_status complete_group(xci_pending *pending, xci_encode_worker *wo
     return status;
 }
 
-static xorcast_status save_piece(xci_pending *pending, const xci_piece *piece, xci_pending_piece **saved_out) {
+static xorcast_status save_piece(xci_pending *pending, const xci_piece *piece,
+                                 xci_pending_piece **saved_out) {
     const xci_record *record = &piece->record;
     void *memory;
     const uint64_t blocks_bytes = record->block_count * sizeof(xci_block);
-    TRY(xci_allocate(pending->bundle->context, sizeof(xci_pending_piece) + blocks_bytes + record->raw_bytes, &memory));
+    TRY(xci_allocate(pending->bundle->context,
+                     sizeof(xci_pending_piece) + blocks_bytes + record->raw_bytes, &memory));
     xci_pending_piece *saved = memory;
-    *saved = (xci_pending_piece){NULL, record->blocks[0].chunk, record->block_count, record->raw_bytes};
+    *saved =
+        (xci_pending_piece){NULL, record->blocks[0].chunk, record->block_count, record->raw_bytes};
     memcpy(saved->blocks, record->blocks, blocks_bytes);
     memcpy(saved->blocks + record->block_count, record->payload, record->raw_bytes);
     *saved_out = saved;
@@ -208,7 +224,8 @@ static xorcast_status save_piece(xci_pending *pending, const xci_piece *piece, x
 }
 
 /* Adds a range's result to its group; tells whether the group is complete now. */
-static bool add_to_group(xci_pending *pending, const put_range *range, const xci_piece *piece, xci_pending_piece *saved) {
+static bool add_to_group(xci_pending *pending, const put_range *range, const xci_piece *piece,
+                         xci_pending_piece *saved) {
     xci_pending_group *group = &pending->groups[range->group];
     pthread_mutex_lock(&pending->lock);
     if (saved != NULL) {
@@ -236,7 +253,8 @@ typedef struct put_job {
 static void count_kept(xci_pending *pending, const put_range *range, xci_piece *piece) {
     for (uint64_t c = range->first; c < range->end; c++) {
         const uint64_t bytes = xci_bundle_chunk_bytes(pending->bundle, c);
-        const xci_tensor *tensor = &pending->bundle->tensors[xci_bundle_tensor_of(pending->bundle, c)];
+        const xci_tensor *tensor =
+            &pending->bundle->tensors[xci_bundle_tensor_of(pending->bundle, c)];
         piece->counts.bytes_covered += bytes;
         piece->counts.elements_covered += xci_divide_up(bytes, tensor->element_bytes);
     }
@@ -255,8 +273,8 @@ static xorcast_status encode_range(void *user, uint64_t index, uint32_t worker_i
     if (job->keep && range->first < pending->bundle->whole_chunk_count)
         count_kept(pending, range, &piece);
     else
-        TRY(xci_encode_range(worker, xci_shadow_bundle(pending->shadow), pending->incoming, range->group, range->first,
-                             range->end, false, &piece));
+        TRY(xci_encode_range(worker, xci_shadow_bundle(pending->shadow), pending->incoming,
+                             range->group, range->first, range->end, false, &piece));
     const uint64_t encode_ns = xci_now_ns() - begun;
     const uint64_t *first = &pending->bundle->group_first[range->group];
     const bool whole = range->first == first[0] && range->end == first[1];
@@ -266,10 +284,12 @@ static xorcast_status encode_range(void *user, uint64_t index, uint32_t worker_i
     pthread_mutex_lock(&pending->lock);
     pending->encode_ns += encode_ns;
     pthread_mutex_unlock(&pending->lock);
-    return complete ? complete_group(pending, worker, range->group, whole ? &piece : NULL) : XORCAST_OK;
+    return complete ? complete_group(pending, worker, range->group, whole ? &piece : NULL)
+                    : XORCAST_OK;
 }
 
-/* Where the new bytes of tensor t are during this put. Small tensors are copied: their chunk may be encoded later. */
+/* Where the new bytes of tensor t are during this put. Small tensors are copied: their chunk may
+ * be encoded later. */
 static xorcast_status take_tensor(xci_pending *pending, uint64_t t, const void *data, bool keep) {
     xorcast_bundle *incoming = pending->incoming;
     xci_tensor *tensor = &incoming->tensors[t];
@@ -310,7 +330,8 @@ static xorcast_status cut_ranges(put_job *job, put_range *wide, uint64_t wide_co
             wide[joined++] = wide[i];
     }
     for (uint64_t i = 0; i < joined; i++)
-        pieces += xci_bundle_group_of(bundle, wide[i].end - 1) - xci_bundle_group_of(bundle, wide[i].first) + 1;
+        pieces += xci_bundle_group_of(bundle, wide[i].end - 1) -
+                  xci_bundle_group_of(bundle, wide[i].first) + 1;
     void *memory;
     TRY(xci_allocate_array(bundle->context, pieces, sizeof(put_range), &memory));
     job->ranges = memory;
@@ -325,8 +346,9 @@ static xorcast_status cut_ranges(put_job *job, put_range *wide, uint64_t wide_co
     return XORCAST_OK;
 }
 
-static xorcast_status put_tensors(xci_pending *pending, put_job *job, uint64_t count, const uint64_t *indices,
-                                  const void *const *data, put_range *wide) {
+static xorcast_status put_tensors(xci_pending *pending, put_job *job, uint64_t count,
+                                  const uint64_t *indices, const void *const *data,
+                                  put_range *wide) {
     const xorcast_bundle *bundle = pending->bundle;
     uint64_t wide_count = 0;
     for (uint64_t i = 0; i < count; i++) {
@@ -335,8 +357,10 @@ static xorcast_status put_tensors(xci_pending *pending, put_job *job, uint64_t c
         TRY(take_tensor(pending, t, data != NULL ? data[i] : NULL, job->keep));
         uint64_t end = tensor->first_chunk + 1;
         if (tensor->bytes >= XCI_SMALL_BYTES)
-            end = tensor->first_chunk + xci_divide_up(tensor->bytes, UINT64_C(1) << bundle->chunk_log2);
-        else if (tensor->bytes == 0 || --pending->small_left[tensor->first_chunk - bundle->whole_chunk_count] > 0)
+            end = tensor->first_chunk +
+                  xci_divide_up(tensor->bytes, UINT64_C(1) << bundle->chunk_log2);
+        else if (tensor->bytes == 0 ||
+                 --pending->small_left[tensor->first_chunk - bundle->whole_chunk_count] > 0)
             continue;
         wide[wide_count++] = (put_range){0, tensor->first_chunk, end};
     }
@@ -359,16 +383,18 @@ static xorcast_status mark_seen(xci_pending *pending, uint64_t count, const uint
             pending->seen[indices != NULL ? indices[j] : j] = 0;
         const xci_place place = {t, XORCAST_NO_INDEX, 0};
         if (t >= bundle->tensor_count)
-            FAIL_AT(bundle->context, XORCAST_BAD_ARGUMENT, place, "there is no tensor %llu; the bundle has %llu",
-                    (unsigned long long)t, (unsigned long long)bundle->tensor_count);
-        FAIL_AT(bundle->context, XORCAST_BAD_ARGUMENT, place, "tensor %s comes twice in this version", bundle->tensors[t].name);
+            FAIL_AT(bundle->context, XORCAST_BAD_ARGUMENT, place,
+                    "there is no tensor %llu; the bundle has %llu", (unsigned long long)t,
+                    (unsigned long long)bundle->tensor_count);
+        FAIL_AT(bundle->context, XORCAST_BAD_ARGUMENT, place,
+                "tensor %s comes twice in this version", bundle->tensors[t].name);
     }
     pending->seen_count += count;
     return XORCAST_OK;
 }
 
-xorcast_status xci_pending_put(xci_pending *pending, uint64_t count, const uint64_t *indices, const void *const *data,
-                               bool keep) {
+xorcast_status xci_pending_put(xci_pending *pending, uint64_t count, const uint64_t *indices,
+                               const void *const *data, bool keep) {
     put_job job = {pending, NULL, 0, keep};
     xorcast_context *context = pending->bundle->context;
     void *wide;

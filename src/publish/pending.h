@@ -1,8 +1,9 @@
-/* The version that is being put together: which tensors have come, what their groups encoded to. A group whose chunks have
- * all been seen becomes a record at once; the rest waits in pieces.
+/* The version that is being put together: which tensors have come, what their groups encoded to. A
+ * group whose chunks have all been seen becomes a record at once; the rest waits in pieces.
  *
- * Owns pieces and records until the version is finished or dropped. Does not own weights: tensors are read during put and
- * never again, except small ones, which share chunks and are copied until their chunk is whole. */
+ * Owns pieces and records until the version is finished or dropped. Does not own weights: tensors
+ * are read during put and never again, except small ones, which share chunks and are copied until
+ * their chunk is whole. */
 #ifndef XCI_PENDING_H
 #define XCI_PENDING_H
 
@@ -39,10 +40,10 @@ void xci_pending_close(xci_pending *pending);
 
 /* Forgets everything: the next version begins. */
 void xci_pending_reset(xci_pending *pending);
-/* As xorcast_publisher_put; `keep`: the tensors are unchanged and not read. BAD_ARGUMENT leaves the version as it was, other
- * failures leave it unusable. */
-xorcast_status xci_pending_put(xci_pending *pending, uint64_t count, const uint64_t *indices, const void *const *data,
-                               bool keep);
+/* As xorcast_publisher_put; `keep`: the tensors are unchanged and not read. BAD_ARGUMENT leaves the
+ * version as it was, other failures leave it unusable. */
+xorcast_status xci_pending_put(xci_pending *pending, uint64_t count, const uint64_t *indices,
+                               const void *const *data, bool keep);
 /* BAD_STATE that names a tensor which has not come, or OK. */
 xorcast_status xci_pending_check(xci_pending *pending);
 

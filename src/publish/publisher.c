@@ -1,5 +1,6 @@
-/* The publisher: versions from begin to finish, and what it answers to subscribers. Encoding is pending.c's and encode.c's,
- * the copy of what is published shadow.c's, retention version_log.c's, sockets the link's. */
+/* The publisher: versions from begin to finish, and what it answers to subscribers. Encoding is
+ * pending.c's and encode.c's, the copy of what is published shadow.c's, retention version_log.c's,
+ * sockets the link's. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -31,7 +32,8 @@ struct xorcast_publisher {
 
 /* ---- Answers ---- */
 
-static xorcast_status answer_about(const xorcast_publisher *publisher, xorcast_context *context, xci_blob **blob_out) {
+static xorcast_status answer_about(const xorcast_publisher *publisher, xorcast_context *context,
+                                   xci_blob **blob_out) {
     const xorcast_layout *layout = &publisher->bundle->layout;
     xci_about about = {.chunk_bytes = layout->chunk_bytes, .group_bytes = layout->group_bytes,
                        .tensor_count = layout->tensor_count, .total_bytes = layout->total_bytes};
@@ -42,8 +44,8 @@ static xorcast_status answer_about(const xorcast_publisher *publisher, xorcast_c
     return xci_blob_copy(context, bytes, sizeof bytes, blob_out);
 }
 
-static xorcast_status answer_whois(xorcast_publisher *publisher, xorcast_context *context, const uint64_t lanes[2],
-                                   xci_blob **blob_out) {
+static xorcast_status answer_whois(xorcast_publisher *publisher, xorcast_context *context,
+                                   const uint64_t lanes[2], xci_blob **blob_out) {
     const xorcast_digest digest = {{lanes[0], lanes[1]}};
     uint64_t step;
     uint8_t bytes[8];
@@ -52,8 +54,10 @@ static xorcast_status answer_whois(xorcast_publisher *publisher, xorcast_context
     return xci_blob_copy(context, bytes, sizeof bytes, blob_out);
 }
 
-/* Runs on a thread of the link; touches only what does not change after open, the shadow and the log. */
-static xorcast_status serve(void *user, xorcast_context *context, const char *name, xci_blob **blob_out) {
+/* Runs on a thread of the link; touches only what does not change after open, the shadow and the
+ * log. */
+static xorcast_status serve(void *user, xorcast_context *context, const char *name,
+                            xci_blob **blob_out) {
     xorcast_publisher *publisher = user;
     uint64_t numbers[2];
     if (strcmp(name, "about") == 0)
@@ -65,23 +69,28 @@ static xorcast_status serve(void *user, xorcast_context *context, const char *na
     if (xci_name_numbers(name, "digests/", 10, numbers, 2) && numbers[1] <= XCI_DIGEST_GROUPS_MAX)
         return xci_shadow_digests(publisher->shadow, context, numbers[0], numbers[1], blob_out);
     if (strncmp(name, "version/", strlen("version/")) == 0)
-        FAIL(context, XORCAST_VERSION_GONE, "%s is no longer in the publisher's log, or never was", name);
+        FAIL(context, XORCAST_VERSION_GONE, "%s is no longer in the publisher's log, or never was",
+             name);
     FAIL(context, XORCAST_NOT_FOUND, "the publisher has no object %.100s", name);
 }
 
 /* ---- Opening ---- */
 
-static xorcast_status check_options(xorcast_bundle *bundle, const xorcast_publisher_options *options) {
+static xorcast_status check_options(xorcast_bundle *bundle,
+                                    const xorcast_publisher_options *options) {
     xorcast_context *context = bundle->context;
     TRY(xci_bundle_need_sealed(bundle));
     if (options->struct_size != sizeof *options)
-        FAIL(context, XORCAST_BAD_ARGUMENT, "publisher options are not initialised; use XORCAST_PUBLISHER_OPTIONS_INIT");
+        FAIL(context, XORCAST_BAD_ARGUMENT,
+             "publisher options are not initialised; use XORCAST_PUBLISHER_OPTIONS_INIT");
     if (options->run != NULL && (options->run[0] == 0 || strlen(options->run) >= XORCAST_RUN_BYTES))
-        FAIL(context, XORCAST_BAD_ARGUMENT, "a run's name has 1 to %d bytes", XORCAST_RUN_BYTES - 1);
+        FAIL(context, XORCAST_BAD_ARGUMENT, "a run's name has 1 to %d bytes",
+             XORCAST_RUN_BYTES - 1);
     if (options->step == XORCAST_NO_STEP)
         FAIL(context, XORCAST_BAD_ARGUMENT, "the first version needs a step");
     if (!bundle->complete)
-        FAIL(context, XORCAST_UNSUPPORTED, "a publisher needs whole tensors; this bundle has boxes that leave holes");
+        FAIL(context, XORCAST_UNSUPPORTED,
+             "a publisher needs whole tensors; this bundle has boxes that leave holes");
     return XORCAST_OK;
 }
 
@@ -92,33 +101,39 @@ static xorcast_status name_run(xorcast_publisher *publisher, const char *run) {
         return XORCAST_OK;
     }
     if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
-        FAIL(publisher->context, XORCAST_INTERNAL, "the system gives no random numbers; name the run yourself");
+        FAIL(publisher->context, XORCAST_INTERNAL,
+             "the system gives no random numbers; name the run yourself");
     snprintf(publisher->version.run, XORCAST_RUN_BYTES, "run-%016llx", (unsigned long long)number);
     return XORCAST_OK;
 }
 
-static xorcast_status open_all(xorcast_publisher *publisher, const char *url, const xorcast_publisher_options *options) {
+static xorcast_status open_all(xorcast_publisher *publisher, const char *url,
+                               const xorcast_publisher_options *options) {
     xorcast_context *context = publisher->context;
     const xci_serve answers = {serve, publisher};
-    const xci_host_options host_options = {options->max_peers, options->peer_timeout_ms, options->insecure != 0};
-    const uint64_t log_bytes = options->log_bytes ? options->log_bytes : publisher->bundle->layout.total_bytes / 4;
+    const xci_host_options host_options = {options->max_peers, options->peer_timeout_ms,
+                                           options->insecure != 0};
+    const uint64_t log_bytes =
+        options->log_bytes ? options->log_bytes : publisher->bundle->layout.total_bytes / 4;
     TRY(xci_encoding_check(context, &options->encoding, &publisher->encoding));
     TRY(xci_link_find(context, url, &publisher->link));
     TRY(name_run(publisher, options->run));
     TRY(xci_shadow_open(publisher->bundle, options->step, &publisher->shadow));
     publisher->version.step = options->step;
     publisher->version.digest = xci_shadow_digest(publisher->shadow);
-    TRY(xci_pending_open(&publisher->pending, publisher->bundle, publisher->shadow, &publisher->encoding,
-                         options->measure_bound != 0));
+    TRY(xci_pending_open(&publisher->pending, publisher->bundle, publisher->shadow,
+                         &publisher->encoding, options->measure_bound != 0));
     /* The log is complete before the link answers anyone; it gets its host right after. */
-    TRY(xci_version_log_open(context, publisher->link, log_bytes, &publisher->version, &publisher->log));
+    TRY(xci_version_log_open(context, publisher->link, log_bytes, &publisher->version,
+                             &publisher->log));
     TRY(publisher->link->host_open(context, url, &host_options, &answers, &publisher->host));
     xci_version_log_attach(publisher->log, publisher->host);
     publisher->link->host_announce(publisher->host, publisher->version.step);
     return XORCAST_OK;
 }
 
-xorcast_status xorcast_publisher_open(xorcast_bundle *bundle, const char *url, const xorcast_publisher_options *options,
+xorcast_status xorcast_publisher_open(xorcast_bundle *bundle, const char *url,
+                                      const xorcast_publisher_options *options,
                                       xorcast_publisher **publisher_out) {
     static const xorcast_publisher_options defaults = XORCAST_PUBLISHER_OPTIONS_INIT;
     if (options == NULL)
@@ -149,7 +164,9 @@ void xorcast_publisher_close(xorcast_publisher *publisher) {
     xci_release(publisher->context, publisher);
 }
 
-const char *xorcast_publisher_url(xorcast_publisher *publisher) { return publisher->link->host_url(publisher->host); }
+const char *xorcast_publisher_url(xorcast_publisher *publisher) {
+    return publisher->link->host_url(publisher->host);
+}
 
 /* ---- A version ---- */
 
@@ -159,7 +176,8 @@ xorcast_status xorcast_publisher_begin(xorcast_publisher *publisher, uint64_t st
         FAIL(context, XORCAST_BAD_STATE, "version %llu is still open; finish or abort it first",
              (unsigned long long)publisher->open_step);
     if (step <= publisher->version.step || step == XORCAST_NO_STEP)
-        FAIL(context, XORCAST_VERSION_ORDER, "step %llu does not follow %llu, which is published; steps only grow",
+        FAIL(context, XORCAST_VERSION_ORDER,
+             "step %llu does not follow %llu, which is published; steps only grow",
              (unsigned long long)step, (unsigned long long)publisher->version.step);
     xci_pending_reset(&publisher->pending);
     publisher->open_step = step;
@@ -168,13 +186,14 @@ xorcast_status xorcast_publisher_begin(xorcast_publisher *publisher, uint64_t st
     return XORCAST_OK;
 }
 
-static xorcast_status put(xorcast_publisher *publisher, uint64_t count, const uint64_t *indices, const void *const *data,
-                          bool keep) {
+static xorcast_status put(xorcast_publisher *publisher, uint64_t count, const uint64_t *indices,
+                          const void *const *data, bool keep) {
     xorcast_context *context = publisher->context;
     if (!publisher->is_open)
         FAIL(context, XORCAST_BAD_STATE, "no version is open; call xorcast_publisher_begin first");
     if (publisher->spoiled)
-        FAIL(context, XORCAST_BAD_STATE, "an earlier put of version %llu failed; abort it and begin again",
+        FAIL(context, XORCAST_BAD_STATE,
+             "an earlier put of version %llu failed; abort it and begin again",
              (unsigned long long)publisher->open_step);
     if (indices == NULL)
         count = publisher->bundle->tensor_count;
@@ -183,12 +202,13 @@ static xorcast_status put(xorcast_publisher *publisher, uint64_t count, const ui
     return status;
 }
 
-xorcast_status xorcast_publisher_put(xorcast_publisher *publisher, uint64_t count, const uint64_t *indices,
-                                     const void *const *data) {
+xorcast_status xorcast_publisher_put(xorcast_publisher *publisher, uint64_t count,
+                                     const uint64_t *indices, const void *const *data) {
     return put(publisher, count, indices, data, false);
 }
 
-xorcast_status xorcast_publisher_keep(xorcast_publisher *publisher, uint64_t count, const uint64_t *indices) {
+xorcast_status xorcast_publisher_keep(xorcast_publisher *publisher, uint64_t count,
+                                      const uint64_t *indices) {
     return put(publisher, count, indices, NULL, true);
 }
 
@@ -249,7 +269,8 @@ static xorcast_status put_objects(publication *p) {
         xci_written *written = &publisher->pending.groups[g].written;
         if (written->bytes == NULL)
             continue;
-        TRY(xci_delta_writer_add(&p->writer, written->bytes, written->count, written->payload_bytes));
+        TRY(xci_delta_writer_add(&p->writer, written->bytes, written->count,
+                                 written->payload_bytes));
         xci_release(publisher->context, written->bytes);
         written->bytes = NULL;
     }
@@ -304,17 +325,20 @@ static void end_publication(publication *p) {
     xci_delta_writer_end(&p->writer);
 }
 
-static void note_stats(xorcast_publisher *publisher, const xci_manifest *manifest, uint64_t frame_ns, uint64_t shadow_ns) {
+static void note_stats(xorcast_publisher *publisher, const xci_manifest *manifest,
+                       uint64_t frame_ns, uint64_t shadow_ns) {
     xorcast_publisher_stats *stats = &publisher->stats;
     stats->delta = manifest->info;
     if (publisher->pending.bound != NULL)
-        stats->delta.entropy_bound_bytes = xci_bound_bytes(publisher->pending.bound, publisher->bundle);
+        stats->delta.entropy_bound_bytes =
+            xci_bound_bytes(publisher->pending.bound, publisher->bundle);
     stats->encode_ns = publisher->pending.encode_ns;
     stats->frame_ns = publisher->pending.frame_ns + frame_ns;
     stats->shadow_ns = shadow_ns;
 }
 
-xorcast_status xorcast_publisher_finish(xorcast_publisher *publisher, xorcast_publisher_stats *stats_out) {
+xorcast_status xorcast_publisher_finish(xorcast_publisher *publisher,
+                                        xorcast_publisher_stats *stats_out) {
     xorcast_context *context = publisher->context;
     if (!publisher->is_open)
         FAIL(context, XORCAST_BAD_STATE, "no version is open; call xorcast_publisher_begin first");
@@ -350,6 +374,7 @@ void xorcast_publisher_get_stats(xorcast_publisher *publisher, xorcast_publisher
     stats_out->sent_bytes = host.sent_bytes;
     stats_out->peers = host.peers;
     stats_out->peers_current = host.peers_current;
-    xci_version_log_stats(publisher->log, &stats_out->log_bytes, &stats_out->log_versions, &stats_out->oldest_step);
+    xci_version_log_stats(publisher->log, &stats_out->log_bytes, &stats_out->log_versions,
+                          &stats_out->oldest_step);
     xorcast_context_memory(publisher->context, &stats_out->memory);
 }

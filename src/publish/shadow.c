@@ -1,5 +1,5 @@
-/* The shadow: see shadow.h. A group is guarded by one of STRIPES locks, so that a keyframe is read between two groups of
- * a moving shadow and never in the middle of one. */
+/* The shadow: see shadow.h. A group is guarded by one of STRIPES locks, so that a keyframe is read
+ * between two groups of a moving shadow and never in the middle of one. */
 #include "publish/shadow.h"
 
 #include <string.h>
@@ -28,7 +28,9 @@ struct xci_shadow {
     pthread_mutex_t stripes[STRIPES];
 };
 
-static pthread_mutex_t *stripe_of(xci_shadow *shadow, uint64_t group) { return &shadow->stripes[group % STRIPES]; }
+static pthread_mutex_t *stripe_of(xci_shadow *shadow, uint64_t group) {
+    return &shadow->stripes[group % STRIPES];
+}
 
 void xci_shadow_close(xci_shadow *shadow) {
     if (shadow == NULL)
@@ -103,7 +105,9 @@ xorcast_status xci_shadow_open(xorcast_bundle *bundle, uint64_t step, xci_shadow
 
 xorcast_bundle *xci_shadow_bundle(xci_shadow *shadow) { return shadow->bundle; }
 xorcast_digest xci_shadow_digest(const xci_shadow *shadow) { return shadow->digest; }
-const uint8_t *xci_shadow_tensor(const xci_shadow *shadow, uint64_t t) { return shadow->bundle->regions[t].data; }
+const uint8_t *xci_shadow_tensor(const xci_shadow *shadow, uint64_t t) {
+    return shadow->bundle->regions[t].data;
+}
 
 /* ---- Moving ---- */
 
@@ -125,21 +129,24 @@ void xci_shadow_forget(xci_shadow *shadow, xci_shadow_move *move) {
     xci_release(shadow->context, move);
 }
 
-static xorcast_status prepare(xci_shadow *shadow, const xci_manifest *manifest, xci_blob *const *parts,
-                              xci_shadow_move *move) {
+static xorcast_status prepare(xci_shadow *shadow, const xci_manifest *manifest,
+                              xci_blob *const *parts, xci_shadow_move *move) {
     xorcast_context *context = shadow->context;
     void *memory;
-    TRY(xci_allocate_array(context, shadow->bundle->layout.group_count, sizeof(xorcast_digest), &memory));
+    TRY(xci_allocate_array(context, shadow->bundle->layout.group_count, sizeof(xorcast_digest),
+                           &memory));
     move->changes = memory;
     TRY(xci_allocate_array(context, move->part_count, sizeof(xci_part_records), &memory));
     move->parts = memory;
     for (uint64_t i = 0; i < move->part_count; i++)
-        TRY(xci_part_parse(context, manifest, i, parts[i]->bytes, parts[i]->size, UINT64_MAX, &move->parts[i]));
+        TRY(xci_part_parse(context, manifest, i, parts[i]->bytes, parts[i]->size, UINT64_MAX,
+                           &move->parts[i]));
     return XORCAST_OK;
 }
 
-xorcast_status xci_shadow_prepare(xci_shadow *shadow, const xci_manifest *manifest, xci_blob *const *parts,
-                                  uint64_t part_count, xci_shadow_move **move_out) {
+xorcast_status xci_shadow_prepare(xci_shadow *shadow, const xci_manifest *manifest,
+                                  xci_blob *const *parts, uint64_t part_count,
+                                  xci_shadow_move **move_out) {
     void *memory;
     TRY(xci_allocate_zeroed(shadow->context, sizeof(xci_shadow_move), &memory));
     xci_shadow_move *move = memory;
@@ -165,7 +172,8 @@ static xorcast_status move_group(void *user, uint64_t index, uint32_t worker) {
     const xci_record *record = &move->parts[move->part].records[index];
     group_state *state = &shadow->groups[record->group];
     pthread_mutex_lock(stripe_of(shadow, record->group));
-    const xorcast_status status = xci_group_apply(&shadow->workers[worker], shadow->bundle, record, NULL);
+    const xorcast_status status =
+        xci_group_apply(&shadow->workers[worker], shadow->bundle, record, NULL);
     state->step = move->target.step;
     xci_digest_merge(&state->digest, &move->changes[record->group]);
     pthread_mutex_unlock(stripe_of(shadow, record->group));
@@ -175,9 +183,11 @@ static xorcast_status move_group(void *user, uint64_t index, uint32_t worker) {
 void xci_shadow_apply(xci_shadow *shadow, xci_shadow_move *move) {
     xorcast_status status = XORCAST_OK;
     for (move->part = 0; move->part < move->part_count && status == XORCAST_OK; move->part++)
-        status = xci_pool_run(shadow->context->shared->pool, move->parts[move->part].count, move_group, move);
+        status = xci_pool_run(shadow->context->shared->pool, move->parts[move->part].count,
+                              move_group, move);
     if (status < 0)
-        xci_log(shadow->context, XORCAST_LOG_ERROR, "the shadow did not take its own delta: %s; a defect, please report it",
+        xci_log(shadow->context, XORCAST_LOG_ERROR,
+                "the shadow did not take its own delta: %s; a defect, please report it",
                 xorcast_status_name(status));
     shadow->digest = move->target.digest;
     atomic_store(&shadow->step, move->target.step);
@@ -190,7 +200,8 @@ static uint64_t step_of(xci_shadow *shadow, uint64_t group) {
     return xci_max(shadow->groups[group].step, atomic_load(&shadow->step));
 }
 
-xorcast_status xci_shadow_group(xci_shadow *shadow, xorcast_context *context, uint64_t group, xci_blob **blob_out) {
+xorcast_status xci_shadow_group(xci_shadow *shadow, xorcast_context *context, uint64_t group,
+                                xci_blob **blob_out) {
     if (group >= shadow->bundle->layout.group_count)
         FAIL(context, XORCAST_NOT_FOUND, "there is no group %llu", (unsigned long long)group);
     const uint64_t bytes = xci_bundle_group_size(shadow->bundle, group);
@@ -200,7 +211,8 @@ xorcast_status xci_shadow_group(xci_shadow *shadow, xorcast_context *context, ui
     xorcast_status status = XORCAST_OK;
     pthread_mutex_lock(stripe_of(shadow, group));
     xci_store64(blob->bytes, step_of(shadow, group));
-    for (uint64_t c = shadow->bundle->group_first[group]; c < shadow->bundle->group_first[group + 1] && status == XORCAST_OK; c++) {
+    for (uint64_t c = shadow->bundle->group_first[group];
+         c < shadow->bundle->group_first[group + 1] && status == XORCAST_OK; c++) {
         xci_chunk chunk;
         const uint8_t *from;
         xci_bundle_chunk(shadow->bundle, c, NULL, &chunk);
@@ -218,12 +230,12 @@ xorcast_status xci_shadow_group(xci_shadow *shadow, xorcast_context *context, ui
     return XORCAST_OK;
 }
 
-xorcast_status xci_shadow_digests(xci_shadow *shadow, xorcast_context *context, uint64_t first, uint64_t count,
-                                  xci_blob **blob_out) {
+xorcast_status xci_shadow_digests(xci_shadow *shadow, xorcast_context *context, uint64_t first,
+                                  uint64_t count, xci_blob **blob_out) {
     const uint64_t group_count = shadow->bundle->layout.group_count;
     if (first > group_count || count > group_count - first)
-        FAIL(context, XORCAST_NOT_FOUND, "there are no groups %llu to %llu", (unsigned long long)first,
-             (unsigned long long)(first + count));
+        FAIL(context, XORCAST_NOT_FOUND, "there are no groups %llu to %llu",
+             (unsigned long long)first, (unsigned long long)(first + count));
     TRY(xci_blob_create(context, count * DIGEST_ENTRY_BYTES, blob_out));
     uint8_t *at = (*blob_out)->bytes;
     for (uint64_t g = first; g < first + count; g++) {

@@ -1,5 +1,5 @@
-/* The log: see version_log.h. A list from the oldest version to the newest; a version can be followed if it is the base of
- * one that is still there, or the newest. */
+/* The log: see version_log.h. A list from the oldest version to the newest; a version can be
+ * followed if it is the base of one that is still there, or the newest. */
 #include "publish/version_log.h"
 
 #include "frame/about.h"
@@ -21,8 +21,9 @@ struct xci_version_log {
     xorcast_digest newest_digest;
 };
 
-xorcast_status xci_version_log_open(xorcast_context *context, const xci_link *link, uint64_t bound_bytes,
-                                    const xorcast_version *first, xci_version_log **log_out) {
+xorcast_status xci_version_log_open(xorcast_context *context, const xci_link *link,
+                                    uint64_t bound_bytes, const xorcast_version *first,
+                                    xci_version_log **log_out) {
     void *memory;
     TRY(xci_allocate_zeroed(context, sizeof(xci_version_log), &memory));
     xci_version_log *log = memory;
@@ -72,7 +73,12 @@ xorcast_status xci_version_log_add(xci_version_log *log, const xorcast_delta_inf
     void *memory;
     TRY(xci_allocate_zeroed(log->context, sizeof(log_entry), &memory));
     log_entry *entry = memory;
-    *entry = (log_entry){NULL, info->base.step, info->target.step, info->part_count, info->delta_bytes, info->base.digest,
+    *entry = (log_entry){NULL,
+                         info->base.step,
+                         info->target.step,
+                         info->part_count,
+                         info->delta_bytes,
+                         info->base.digest,
                          info->target.digest};
     pthread_mutex_lock(&log->lock);
     if (log->newest != NULL)
@@ -96,8 +102,8 @@ static bool same_digest(const xorcast_digest *a, const xorcast_digest *b) {
     return a->lane[0] == b->lane[0] && a->lane[1] == b->lane[1];
 }
 
-xorcast_status xci_version_log_find(xci_version_log *log, xorcast_context *context, const xorcast_digest *digest,
-                                    uint64_t *step_out) {
+xorcast_status xci_version_log_find(xci_version_log *log, xorcast_context *context,
+                                    const xorcast_digest *digest, uint64_t *step_out) {
     bool found = false;
     pthread_mutex_lock(&log->lock);
     if (same_digest(digest, &log->newest_digest)) {
@@ -111,11 +117,13 @@ xorcast_status xci_version_log_find(xci_version_log *log, xorcast_context *conte
         }
     pthread_mutex_unlock(&log->lock);
     if (!found)
-        FAIL(context, XORCAST_NOT_FOUND, "no version in the log has these bytes; a keyframe is needed");
+        FAIL(context, XORCAST_NOT_FOUND,
+             "no version in the log has these bytes; a keyframe is needed");
     return XORCAST_OK;
 }
 
-void xci_version_log_stats(xci_version_log *log, uint64_t *bytes_out, uint64_t *versions_out, uint64_t *oldest_step_out) {
+void xci_version_log_stats(xci_version_log *log, uint64_t *bytes_out, uint64_t *versions_out,
+                           uint64_t *oldest_step_out) {
     pthread_mutex_lock(&log->lock);
     *bytes_out = log->bytes;
     *versions_out = log->count;

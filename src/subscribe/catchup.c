@@ -16,8 +16,8 @@ static xorcast_status stage_blob(void *user, uint64_t part, const xci_blob *blob
     return xci_stage_part(d->stage, d->manifest, part, blob->bytes, blob->size);
 }
 
-static xorcast_status stage_one(xci_stage *stage, xci_feed *feed, xci_chain *chain, const xorcast_version *from,
-                                uint64_t deadline_ns) {
+static xorcast_status stage_one(xci_stage *stage, xci_feed *feed, xci_chain *chain,
+                                const xorcast_version *from, uint64_t deadline_ns) {
     direct d = {stage, &chain->links[0].manifest};
     TRY(xci_stage_begin(stage, d.manifest, &from->digest));
     TRY(xci_chain_fetch(chain, feed, 0, deadline_ns, stage_blob, &d));
@@ -50,13 +50,14 @@ static xorcast_status fold_chain(xci_chain *chain, memory_sink *folded) {
     xorcast_source *sources = memory;
     for (uint64_t i = 0; i < chain->count; i++)
         sources[i] = xci_chain_source(&chain->links[i]);
-    const xorcast_status status = xorcast_delta_fold(chain->context, sources, chain->count, &options, &sink, NULL);
+    const xorcast_status status =
+        xorcast_delta_fold(chain->context, sources, chain->count, &options, &sink, NULL);
     xci_release(chain->context, memory);
     return status;
 }
 
-static xorcast_status stage_folded(xci_stage *stage, xci_feed *feed, xci_chain *chain, const xorcast_version *from,
-                                   uint64_t deadline_ns) {
+static xorcast_status stage_folded(xci_stage *stage, xci_feed *feed, xci_chain *chain,
+                                   const xorcast_version *from, uint64_t deadline_ns) {
     memory_sink folded = {.context = chain->context};
     for (uint64_t i = 0; i < chain->count; i++)
         TRY(xci_chain_fetch(chain, feed, i, deadline_ns, NULL, NULL));
@@ -69,12 +70,14 @@ static xorcast_status stage_folded(xci_stage *stage, xci_feed *feed, xci_chain *
     return status;
 }
 
-xorcast_status xci_catchup(xci_stage *stage, xci_feed *feed, const xorcast_version *from, uint64_t to_step,
-                           uint64_t bound_bytes, uint64_t deadline_ns, uint64_t *deltas_out) {
+xorcast_status xci_catchup(xci_stage *stage, xci_feed *feed, const xorcast_version *from,
+                           uint64_t to_step, uint64_t bound_bytes, uint64_t deadline_ns,
+                           uint64_t *deltas_out) {
     xci_chain chain;
     TRY(xci_chain_open(&chain, feed, from->step, to_step, bound_bytes, deadline_ns));
-    const xorcast_status status = chain.count == 1 ? stage_one(stage, feed, &chain, from, deadline_ns)
-                                                   : stage_folded(stage, feed, &chain, from, deadline_ns);
+    const xorcast_status status = chain.count == 1
+                                      ? stage_one(stage, feed, &chain, from, deadline_ns)
+                                      : stage_folded(stage, feed, &chain, from, deadline_ns);
     *deltas_out = chain.count;
     xci_chain_close(&chain);
     if (status < 0)

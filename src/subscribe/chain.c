@@ -21,7 +21,8 @@ void xci_chain_close(xci_chain *chain) {
     *chain = (xci_chain){0};
 }
 
-static xorcast_status add_link(xci_chain *chain, xci_feed *feed, uint64_t step, uint64_t deadline_ns) {
+static xorcast_status add_link(xci_chain *chain, xci_feed *feed, uint64_t step,
+                               uint64_t deadline_ns) {
     void *memory = chain->links;
     const xorcast_status status = xci_reserve(chain->context, &memory, &chain->capacity,
                                               (chain->count + 1) * sizeof(xci_chain_link));
@@ -44,24 +45,28 @@ static void oldest_first(xci_chain *chain) {
     }
 }
 
-static xorcast_status walk_back(xci_chain *chain, xci_feed *feed, uint64_t from, uint64_t to, uint64_t bound_bytes,
-                                uint64_t deadline_ns) {
+static xorcast_status walk_back(xci_chain *chain, xci_feed *feed, uint64_t from, uint64_t to,
+                                uint64_t bound_bytes, uint64_t deadline_ns) {
     for (uint64_t step = to; step > from;) {
         TRY(add_link(chain, feed, step, deadline_ns));
         if (chain->count > 1 && chain->delta_bytes > bound_bytes)
-            FAIL(chain->context, XORCAST_VERSION_GONE, "%llu deltas with more than %llu bytes lead to step %llu; a keyframe is "
-                 "cheaper", (unsigned long long)chain->count, (unsigned long long)bound_bytes, (unsigned long long)to);
+            FAIL(chain->context, XORCAST_VERSION_GONE,
+                 "%llu deltas with more than %llu bytes lead to step %llu; a keyframe is "
+                 "cheaper",
+                 (unsigned long long)chain->count, (unsigned long long)bound_bytes,
+                 (unsigned long long)to);
         step = chain->links[chain->count - 1].manifest.info.base.step;
         if (step < from)
-            FAIL(chain->context, XORCAST_BASE_MISMATCH, "no version starts from step %llu, which these weights are; take a keyframe",
+            FAIL(chain->context, XORCAST_BASE_MISMATCH,
+                 "no version starts from step %llu, which these weights are; take a keyframe",
                  (unsigned long long)from);
     }
     oldest_first(chain);
     return XORCAST_OK;
 }
 
-xorcast_status xci_chain_open(xci_chain *chain, xci_feed *feed, uint64_t from, uint64_t to, uint64_t bound_bytes,
-                              uint64_t deadline_ns) {
+xorcast_status xci_chain_open(xci_chain *chain, xci_feed *feed, uint64_t from, uint64_t to,
+                              uint64_t bound_bytes, uint64_t deadline_ns) {
     *chain = (xci_chain){.context = feed->context};
     const xorcast_status status = walk_back(chain, feed, from, to, bound_bytes, deadline_ns);
     if (status < 0)
@@ -95,8 +100,10 @@ static xorcast_status take_part(void *user, uint64_t index, const xci_blob *blob
     return XORCAST_OK;
 }
 
-xorcast_status xci_chain_fetch(xci_chain *chain, xci_feed *feed, uint64_t index, uint64_t deadline_ns,
-                               xorcast_status (*take)(void *user, uint64_t part, const xci_blob *blob), void *user) {
+xorcast_status
+xci_chain_fetch(xci_chain *chain, xci_feed *feed, uint64_t index, uint64_t deadline_ns,
+                xorcast_status (*take)(void *user, uint64_t part, const xci_blob *blob),
+                void *user) {
     fetch f = {&chain->links[index], take, user};
     const xci_series series = {f.link->part_count, part_name, part_limit, take_part, &f};
     if (take == NULL) {
@@ -111,7 +118,8 @@ xorcast_status xci_chain_fetch(xci_chain *chain, xci_feed *feed, uint64_t index,
 /* ---- As a source ---- */
 
 /* Copies what [offset, offset + count) has of a piece that stands at `at`. */
-static void copy_overlap(uint64_t at, const void *bytes, uint64_t size, uint64_t offset, uint8_t *out, uint64_t count) {
+static void copy_overlap(uint64_t at, const void *bytes, uint64_t size, uint64_t offset,
+                         uint8_t *out, uint64_t count) {
     const uint64_t begin = xci_max(at, offset), end = xci_min(at + size, offset + count);
     if (begin < end)
         memcpy(out + (begin - offset), (const uint8_t *)bytes + (begin - at), end - begin);

@@ -20,7 +20,8 @@ xorcast_status xci_commit_open(xci_commit *commit, xorcast_bundle *bundle, xci_j
     const uint32_t threads = xci_context_threads(bundle->context);
     void *memory;
     *commit = (xci_commit){.bundle = bundle, .journal = journal};
-    xorcast_status status = xci_allocate_array(bundle->context, threads, sizeof(uint8_t *), &memory);
+    xorcast_status status =
+        xci_allocate_array(bundle->context, threads, sizeof(uint8_t *), &memory);
     commit->scratch = status == XORCAST_OK ? memory : NULL;
     for (uint32_t i = 0; i < threads && status == XORCAST_OK; i++) {
         status = xci_allocate(bundle->context, UINT64_C(1) << bundle->chunk_log2, &memory);
@@ -49,8 +50,8 @@ xorcast_status xci_commit_prepare(xci_commit *commit, const xci_stage *stage) {
         commit->done = xci_journal_flags(commit->journal);
     } else {
         void *memory = commit->flags;
-        const xorcast_status status = xci_reserve(commit->bundle->context, &memory, &commit->flags_capacity,
-                                                  stage->ready_count);
+        const xorcast_status status = xci_reserve(commit->bundle->context, &memory,
+                                                  &commit->flags_capacity, stage->ready_count);
         commit->done = commit->flags = memory;
         TRY(status);
         if (stage->ready_count > 0)
@@ -64,11 +65,15 @@ xorcast_status xci_commit_prepare(xci_commit *commit, const xci_stage *stage) {
 /* ---- One chunk ---- */
 
 static xci_block_job job_of(const xci_ready *ready, uint8_t *weights) {
-    return (xci_block_job){.block = ready->block, .block_bytes = ready->block_bytes, .block_codec = ready->block_codec,
-                           .bytes = ready->bytes, .weights = weights};
+    return (xci_block_job){.block = ready->block,
+                           .block_bytes = ready->block_bytes,
+                           .block_codec = ready->block_codec,
+                           .bytes = ready->bytes,
+                           .weights = weights};
 }
 
-static xorcast_status apply_scattered(xci_commit *commit, const xci_ready *ready, uint64_t index, uint32_t worker) {
+static xorcast_status apply_scattered(xci_commit *commit, const xci_ready *ready, uint64_t index,
+                                      uint32_t worker) {
     const xci_backend *backend = commit->bundle->context->shared->backend;
     uint8_t *bytes = commit->scratch[worker];
     const uint8_t *old;
@@ -83,7 +88,8 @@ static xorcast_status apply_scattered(xci_commit *commit, const xci_ready *ready
     return XORCAST_OK;
 }
 
-/* The flag is written after the weights and read after a crash: the compiler must not swap the two. */
+/* The flag is written after the weights and read after a crash: the compiler must not swap the
+ * two. */
 static void set_done(xci_commit *commit, uint64_t index, uint8_t value) {
     __atomic_store_n(&commit->done[index], value, __ATOMIC_RELEASE);
 }
@@ -99,7 +105,8 @@ static xorcast_status pass_chunk(const commit_pass *pass, uint64_t index, uint32
     if (commit->done[index] == pass->wanted)
         return XORCAST_OK;
     if (injected())
-        FAIL(commit->bundle->context, XORCAST_WEIGHTS_MIXED, "the commit was stopped at chunk %llu; commit again or undo",
+        FAIL(commit->bundle->context, XORCAST_WEIGHTS_MIXED,
+             "the commit was stopped at chunk %llu; commit again or undo",
              (unsigned long long)ready->chunk);
     if (ready->weights == NULL) {
         TRY(apply_scattered(commit, ready, index, worker));
@@ -134,8 +141,9 @@ static void end_pass(xci_commit *commit) {
 static xorcast_status run_pass(xci_commit *commit, uint8_t wanted) {
     commit_pass pass = {commit, wanted};
     begin_pass(commit);
-    const xorcast_status status = xci_pool_run(commit->bundle->context->shared->pool, xci_divide_up(commit->count, TASK_CHUNKS),
-                                               pass_task, &pass);
+    const xorcast_status status =
+        xci_pool_run(commit->bundle->context->shared->pool,
+                     xci_divide_up(commit->count, TASK_CHUNKS), pass_task, &pass);
     if (status == XORCAST_OK)
         end_pass(commit);
     return status;

@@ -1,12 +1,13 @@
-/* A delta into a bundle in memory, without a link: stage, then commit. Weights whose version nobody tracks are scanned whole
- * first, so that a delta never lands on bytes that are not its base. */
+/* A delta into a bundle in memory, without a link: stage, then commit. Weights whose version nobody
+ * tracks are scanned whole first, so that a delta never lands on bytes that are not its base. */
 #include "delta/scan.h"
 #include "subscribe/commit.h"
 
 static xorcast_status check_bundle(xorcast_bundle *bundle) {
     TRY(xci_bundle_need_sealed(bundle));
     if (!bundle->complete)
-        FAIL(bundle->context, XORCAST_UNSUPPORTED, "this bundle has boxes that leave holes; a subscriber can follow with it");
+        FAIL(bundle->context, XORCAST_UNSUPPORTED,
+             "this bundle has boxes that leave holes; a subscriber can follow with it");
     return XORCAST_OK;
 }
 
@@ -16,7 +17,8 @@ static xorcast_status stage_checked(xci_stage *stage, const xorcast_source *sour
     return xci_stage_source(stage, source, &digest);
 }
 
-xorcast_status xorcast_delta_check(xorcast_bundle *bundle, const xorcast_source *source, xorcast_delta_info *info_out) {
+xorcast_status xorcast_delta_check(xorcast_bundle *bundle, const xorcast_source *source,
+                                   xorcast_delta_info *info_out) {
     xci_stage stage;
     TRY(check_bundle(bundle));
     TRY(xci_stage_open(&stage, bundle));
@@ -39,12 +41,15 @@ static xorcast_status commit_staged(const xci_stage *stage) {
     return status;
 }
 
-xorcast_status xorcast_delta_apply(xorcast_bundle *bundle, const xorcast_source *source, xorcast_delta_info *info_out) {
+xorcast_status xorcast_delta_apply(xorcast_bundle *bundle, const xorcast_source *source,
+                                   xorcast_delta_info *info_out) {
     xci_stage stage;
     TRY(check_bundle(bundle));
     for (uint64_t t = 0; t < bundle->tensor_count; t++)
-        if (bundle->tensors[t].region_count > 0 && bundle->tensors[t].regions[0].kind != XCI_KIND_HOST)
-            FAIL(bundle->context, XORCAST_UNSUPPORTED, "tensor %s lies in a file; xorcast_checkpoint_apply changes checkpoints",
+        if (bundle->tensors[t].region_count > 0 &&
+            bundle->tensors[t].regions[0].kind != XCI_KIND_HOST)
+            FAIL(bundle->context, XORCAST_UNSUPPORTED,
+                 "tensor %s lies in a file; xorcast_checkpoint_apply changes checkpoints",
                  bundle->tensors[t].name);
     TRY(xci_stage_open(&stage, bundle));
     xorcast_status status = stage_checked(&stage, source);

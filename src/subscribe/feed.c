@@ -13,7 +13,8 @@ static void disconnect(xci_feed *feed) {
 }
 
 static bool is_refusal(xorcast_status status) {
-    return status == XORCAST_NOT_FOUND || status == XORCAST_VERSION_GONE || status == XORCAST_DATA_LIMIT;
+    return status == XORCAST_NOT_FOUND || status == XORCAST_VERSION_GONE ||
+           status == XORCAST_DATA_LIMIT;
 }
 
 static xorcast_status receive(xci_feed *feed, uint64_t deadline_ns, xci_blob **blob_out) {
@@ -27,15 +28,17 @@ static xorcast_status receive(xci_feed *feed, uint64_t deadline_ns, xci_blob **b
     return status;
 }
 
-static xorcast_status request(xci_feed *feed, const char *name, uint64_t limit_bytes, uint64_t deadline_ns) {
-    const xorcast_status status = feed->link->peer_request(feed->peer, name, limit_bytes, deadline_ns);
+static xorcast_status request(xci_feed *feed, const char *name, uint64_t limit_bytes,
+                              uint64_t deadline_ns) {
+    const xorcast_status status =
+        feed->link->peer_request(feed->peer, name, limit_bytes, deadline_ns);
     if (status < 0)
         disconnect(feed);
     return status;
 }
 
-static xorcast_status get_connected(xci_feed *feed, const char *name, uint64_t limit_bytes, uint64_t deadline_ns,
-                                    xci_blob **blob_out) {
+static xorcast_status get_connected(xci_feed *feed, const char *name, uint64_t limit_bytes,
+                                    uint64_t deadline_ns, xci_blob **blob_out) {
     TRY(request(feed, name, limit_bytes, deadline_ns));
     return receive(feed, deadline_ns, blob_out);
 }
@@ -50,8 +53,8 @@ static xorcast_status read_about(xci_feed *feed, uint64_t deadline_ns, xci_about
     return status;
 }
 
-xorcast_status xci_feed_open(xci_feed *feed, xorcast_context *context, const char *url, bool insecure,
-                                uint64_t deadline_ns) {
+xorcast_status xci_feed_open(xci_feed *feed, xorcast_context *context, const char *url,
+                             bool insecure, uint64_t deadline_ns) {
     memset(feed, 0, sizeof *feed);
     feed->context = context;
     feed->insecure = insecure;
@@ -83,12 +86,17 @@ xorcast_status xci_feed_connect(xci_feed *feed, uint64_t deadline_ns) {
     xci_about about;
     TRY(feed->link->peer_open(context, feed->url, feed->insecure, deadline_ns, &feed->peer));
     xorcast_status status = read_about(feed, deadline_ns, &about);
-    if (status == XORCAST_OK && memcmp(about.fingerprint, feed->about.fingerprint, sizeof about.fingerprint) != 0)
-        status = xci_fail(context, XORCAST_LAYOUT_MISMATCH, XCI_NOWHERE, "the publisher at %s has another layout now; open a new "
-                          "subscriber", feed->url);
+    if (status == XORCAST_OK &&
+        memcmp(about.fingerprint, feed->about.fingerprint, sizeof about.fingerprint) != 0)
+        status = xci_fail(context, XORCAST_LAYOUT_MISMATCH, XCI_NOWHERE,
+                          "the publisher at %s has another layout now; open a new "
+                          "subscriber",
+                          feed->url);
     else if (status == XORCAST_OK && strcmp(about.run, feed->about.run) != 0)
-        status = xci_fail(context, XORCAST_RUN_MISMATCH, XCI_NOWHERE, "the publisher at %s is of run '%s', these weights of '%s'; open a "
-                          "new subscriber", feed->url, about.run, feed->about.run);
+        status = xci_fail(context, XORCAST_RUN_MISMATCH, XCI_NOWHERE,
+                          "the publisher at %s is of run '%s', these weights of '%s'; open a "
+                          "new subscriber",
+                          feed->url, about.run, feed->about.run);
     if (status < 0)
         disconnect(feed);
     return status;
@@ -96,8 +104,8 @@ xorcast_status xci_feed_connect(xci_feed *feed, uint64_t deadline_ns) {
 
 /* ---- Objects ---- */
 
-xorcast_status xci_feed_get(xci_feed *feed, const char *name, uint64_t limit_bytes, uint64_t deadline_ns,
-                               xci_blob **blob_out) {
+xorcast_status xci_feed_get(xci_feed *feed, const char *name, uint64_t limit_bytes,
+                            uint64_t deadline_ns, xci_blob **blob_out) {
     TRY(xci_feed_connect(feed, deadline_ns));
     return get_connected(feed, name, limit_bytes, deadline_ns, blob_out);
 }
@@ -111,7 +119,8 @@ static void drain(xci_feed *feed, uint64_t outstanding, uint64_t deadline_ns) {
     }
 }
 
-static xorcast_status run_series(xci_feed *feed, const xci_series *series, uint64_t deadline_ns, uint64_t *outstanding) {
+static xorcast_status run_series(xci_feed *feed, const xci_series *series, uint64_t deadline_ns,
+                                 uint64_t *outstanding) {
     uint64_t asked = 0;
     char name[XCI_OBJECT_NAME_BYTES];
     for (uint64_t i = 0; i < series->count; i++) {
@@ -144,7 +153,8 @@ xorcast_status xci_feed_get_series(xci_feed *feed, const xci_series *series, uin
     return XORCAST_OK;
 }
 
-xorcast_status xci_feed_newest(xci_feed *feed, uint64_t after, uint64_t deadline_ns, uint64_t *step_out) {
+xorcast_status xci_feed_newest(xci_feed *feed, uint64_t after, uint64_t deadline_ns,
+                               uint64_t *step_out) {
     TRY(xci_feed_connect(feed, deadline_ns));
     const xorcast_status status = feed->link->peer_newest(feed->peer, after, deadline_ns, step_out);
     if (status < 0)
@@ -157,8 +167,8 @@ void xci_feed_acknowledge(xci_feed *feed, uint64_t step, uint64_t deadline_ns) {
         disconnect(feed);
 }
 
-xorcast_status xci_feed_manifest(xci_feed *feed, uint64_t step, uint64_t deadline_ns, xci_manifest *manifest_out,
-                                    xci_blob **blob_out) {
+xorcast_status xci_feed_manifest(xci_feed *feed, uint64_t step, uint64_t deadline_ns,
+                                 xci_manifest *manifest_out, xci_blob **blob_out) {
     char name[XCI_OBJECT_NAME_BYTES];
     xci_blob *blob;
     xorcast_context *context = feed->context;
@@ -167,13 +177,16 @@ xorcast_status xci_feed_manifest(xci_feed *feed, uint64_t step, uint64_t deadlin
     TRY(xci_feed_get(feed, name, XCI_MANIFEST_MAX, deadline_ns, &blob));
     xorcast_status status = xci_manifest_read(context, blob->bytes, blob->size, manifest_out);
     if (status == XORCAST_OK && strcmp(manifest_out->info.target.run, feed->about.run) != 0)
-        status = xci_fail(context, XORCAST_RUN_MISMATCH, XCI_NOWHERE, "version %llu is of run '%s', the publisher of '%s'",
+        status = xci_fail(context, XORCAST_RUN_MISMATCH, XCI_NOWHERE,
+                          "version %llu is of run '%s', the publisher of '%s'",
                           (unsigned long long)step, manifest_out->info.target.run, feed->about.run);
     else if (status == XORCAST_OK && manifest_out->info.target.step != step)
-        status = xci_fail(context, XORCAST_DATA_CORRUPT, XCI_NOWHERE, "the manifest of version %llu says that it is %lld; fetch it again",
+        status = xci_fail(context, XORCAST_DATA_CORRUPT, XCI_NOWHERE,
+                          "the manifest of version %llu says that it is %lld; fetch it again",
                           (unsigned long long)step, (long long)manifest_out->info.target.step);
     else if (status == XORCAST_OK && manifest_out->info.base.step >= step)
-        status = xci_fail(context, XORCAST_VERSION_ORDER, XCI_NOWHERE, "version %llu says that it follows version %lld",
+        status = xci_fail(context, XORCAST_VERSION_ORDER, XCI_NOWHERE,
+                          "version %llu says that it follows version %lld",
                           (unsigned long long)step, (long long)manifest_out->info.base.step);
     if (status < 0) {
         xci_manifest_free(context, manifest_out);
@@ -184,7 +197,8 @@ xorcast_status xci_feed_manifest(xci_feed *feed, uint64_t step, uint64_t deadlin
     return XORCAST_OK;
 }
 
-xorcast_status xci_feed_whois(xci_feed *feed, const xorcast_digest *digest, uint64_t deadline_ns, uint64_t *step_out) {
+xorcast_status xci_feed_whois(xci_feed *feed, const xorcast_digest *digest, uint64_t deadline_ns,
+                              uint64_t *step_out) {
     char name[XCI_OBJECT_NAME_BYTES];
     xci_blob *blob;
     xci_name_whois(digest, name);
@@ -193,6 +207,7 @@ xorcast_status xci_feed_whois(xci_feed *feed, const xorcast_digest *digest, uint
     *step_out = fits ? xci_load64(blob->bytes) : XORCAST_NO_STEP;
     xci_blob_drop(blob);
     if (!fits)
-        FAIL(feed->context, XORCAST_DATA_CORRUPT, "the publisher answered whois with other than 8 bytes; is it xorcast?");
+        FAIL(feed->context, XORCAST_DATA_CORRUPT,
+             "the publisher answered whois with other than 8 bytes; is it xorcast?");
     return XORCAST_OK;
 }

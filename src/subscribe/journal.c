@@ -1,10 +1,11 @@
 /* The journal: see journal.h.
  *
- *     header (4096 bytes) | slot for each worker: entry number + 1, chunk bytes | flags | table | blocks
+ *     header (4096 bytes) | slots, one a worker: entry number + 1, flag, bytes | flags | table | blocks
  *
- * A slot says which entry its worker is changing, the entry's flag before, and the chunk's bytes before. Stores of one thread
- * reach a shared mapping in order and stay when the process dies, so a flag that has turned proves that the chunk's weights
- * were written; while it has not, the slot holds what a torn chunk must be put back to. */
+ * A slot says which entry its worker is changing, the entry's flag before, and the chunk's bytes
+ * before. Stores of one thread reach a shared mapping in order and stay when the process dies, so a
+ * flag that has turned proves that the chunk's weights were written; while it has not, the slot
+ * holds what a torn chunk must be put back to. */
 #include "subscribe/journal.h"
 
 #include <stdio.h>
@@ -45,7 +46,9 @@ struct xci_journal {
     xci_mapping file;
 };
 
-static journal_header *header_of(const xci_journal *journal) { return (journal_header *)(void *)journal->file.bytes; }
+static journal_header *header_of(const xci_journal *journal) {
+    return (journal_header *)(void *)journal->file.bytes;
+}
 static uint64_t slot_bytes(const xci_journal *journal) {
     return SLOT_HEAD_BYTES + (UINT64_C(1) << journal->bundle->chunk_log2);
 }
@@ -53,14 +56,18 @@ static uint8_t *slot_of(const xci_journal *journal, uint64_t worker) {
     return journal->file.bytes + HEADER_BYTES + worker * slot_bytes(journal);
 }
 static const journal_entry *table_of(const xci_journal *journal) {
-    return (const journal_entry *)(const void *)(journal->file.bytes + header_of(journal)->table_at);
+    return (const journal_entry *)(const void *)(journal->file.bytes +
+                                                 header_of(journal)->table_at);
 }
-uint8_t *xci_journal_flags(xci_journal *journal) { return journal->file.bytes + header_of(journal)->flags_at; }
+uint8_t *xci_journal_flags(xci_journal *journal) {
+    return journal->file.bytes + header_of(journal)->flags_at;
+}
 
 /* ---- Writing ---- */
 
 static journal_header plan(const xci_journal *journal, uint64_t entry_count, uint64_t block_bytes) {
-    journal_header header = {.version = JOURNAL_VERSION, .state = STATE_IDLE, .entry_count = entry_count};
+    journal_header header = {
+        .version = JOURNAL_VERSION, .state = STATE_IDLE, .entry_count = entry_count};
     memcpy(header.magic, journal_magic, sizeof journal_magic);
     memcpy(header.fingerprint, journal->bundle->layout.fingerprint, sizeof header.fingerprint);
     header.slot_count = xci_context_threads(journal->bundle->context);
@@ -78,7 +85,8 @@ xorcast_status xci_journal_prepare(xci_journal *journal, const xci_stage *stage)
     uint64_t at = header.blocks_at;
     for (uint64_t i = 0; i < stage->ready_count; i++) {
         const xci_ready *ready = &stage->ready[i];
-        const journal_entry entry = {ready->chunk, at, ready->block_bytes, ready->block_codec, ready->bytes, 0};
+        const journal_entry entry = {ready->chunk,       at,           ready->block_bytes,
+                                     ready->block_codec, ready->bytes, 0};
         memcpy(bytes + header.table_at + i * sizeof entry, &entry, sizeof entry);
         memcpy(bytes + at, ready->block, ready->block_bytes);
         at += ready->block_bytes;
@@ -98,7 +106,8 @@ static void set_state(xci_journal *journal, uint32_t state) {
 void xci_journal_begin(xci_journal *journal) { set_state(journal, STATE_COMMITTING); }
 void xci_journal_end(xci_journal *journal) { set_state(journal, STATE_IDLE); }
 
-void xci_journal_keep(xci_journal *journal, uint32_t worker, uint64_t ready_index, const uint8_t *old_bytes, uint32_t bytes) {
+void xci_journal_keep(xci_journal *journal, uint32_t worker, uint64_t ready_index,
+                      const uint8_t *old_bytes, uint32_t bytes) {
     uint8_t *slot = slot_of(journal, worker);
     uint64_t *number = (uint64_t *)(void *)slot;
     __atomic_store_n(number, 0, __ATOMIC_SEQ_CST);
@@ -110,8 +119,10 @@ void xci_journal_keep(xci_journal *journal, uint32_t worker, uint64_t ready_inde
 /* ---- Finishing what was interrupted ---- */
 
 static xorcast_status bad_journal(xci_journal *journal, const char *what) {
-    FAIL(journal->bundle->context, XORCAST_DATA_CORRUPT, "%s %s; if its commit does not matter, remove the file and open again: the "
-         "weights are scanned and a keyframe repairs them", journal->path, what);
+    FAIL(journal->bundle->context, XORCAST_DATA_CORRUPT,
+         "%s %s; if its commit does not matter, remove the file and open again: the "
+         "weights are scanned and a keyframe repairs them",
+         journal->path, what);
 }
 
 /* The file is foreign until all of this holds. */
@@ -120,25 +131,29 @@ static xorcast_status check_journal(xci_journal *journal) {
     if (journal->file.size < HEADER_BYTES)
         return bad_journal(journal, "is too short for a journal");
     const journal_header *header = header_of(journal);
-    if (memcmp(header->magic, journal_magic, sizeof journal_magic) != 0 || header->version != JOURNAL_VERSION)
+    if (memcmp(header->magic, journal_magic, sizeof journal_magic) != 0 ||
+        header->version != JOURNAL_VERSION)
         return bad_journal(journal, "is not a journal of this version");
     if (header->state == STATE_IDLE)
         return XORCAST_OK;
     if (memcmp(header->fingerprint, bundle->layout.fingerprint, sizeof header->fingerprint) != 0)
         return bad_journal(journal, "belongs to weights of another layout");
-    if (header->slot_count == 0 || header->slot_count > 4096 || header->entry_count > bundle->layout.chunk_count ||
+    if (header->slot_count == 0 || header->slot_count > 4096 ||
+        header->entry_count > bundle->layout.chunk_count ||
         header->flags_at != HEADER_BYTES + header->slot_count * slot_bytes(journal) ||
         header->table_at != xci_round_up(header->flags_at + header->entry_count, 64) ||
         header->blocks_at != header->table_at + header->entry_count * sizeof(journal_entry) ||
         header->end < header->blocks_at || header->end > journal->file.size ||
-        xci_hash64_of(journal->file.bytes + header->table_at, header->end - header->table_at, 0) != header->hash)
+        xci_hash64_of(journal->file.bytes + header->table_at, header->end - header->table_at, 0) !=
+            header->hash)
         return bad_journal(journal, "is damaged");
     for (uint64_t i = 0; i < header->entry_count; i++) {
         const journal_entry *entry = &table_of(journal)[i];
         if (entry->chunk >= bundle->layout.chunk_count || entry->block_at < header->blocks_at ||
             entry->block_at > header->end || entry->block_bytes > header->end - entry->block_at ||
             entry->bytes != xci_bundle_chunk_bytes(bundle, entry->chunk) ||
-            !xci_codec_is_ready(entry->block_codec, journal->file.bytes + entry->block_at, entry->block_bytes, entry->bytes))
+            !xci_codec_is_ready(entry->block_codec, journal->file.bytes + entry->block_at,
+                                entry->block_bytes, entry->bytes))
             return bad_journal(journal, "is damaged");
     }
     return XORCAST_OK;
@@ -161,21 +176,26 @@ static void restore_torn(xci_journal *journal) {
 static xorcast_status list_entries(xci_journal *journal, xci_ready **ready_out) {
     const journal_header *header = header_of(journal);
     void *memory;
-    TRY(xci_allocate_array(journal->bundle->context, header->entry_count, sizeof(xci_ready), &memory));
+    TRY(xci_allocate_array(journal->bundle->context, header->entry_count, sizeof(xci_ready),
+                           &memory));
     xci_ready *ready = memory;
     for (uint64_t i = 0; i < header->entry_count; i++) {
         const journal_entry *entry = &table_of(journal)[i];
         xci_chunk chunk;
         xci_bundle_chunk_places(journal->bundle, entry->chunk, &chunk);
-        ready[i] = (xci_ready){.chunk = entry->chunk, .block = journal->file.bytes + entry->block_at,
-                               .weights = xci_chunk_direct(journal->bundle, &chunk), .block_bytes = entry->block_bytes,
-                               .block_codec = entry->block_codec, .bytes = entry->bytes};
+        ready[i] = (xci_ready){.chunk = entry->chunk,
+                               .block = journal->file.bytes + entry->block_at,
+                               .weights = xci_chunk_direct(journal->bundle, &chunk),
+                               .block_bytes = entry->block_bytes,
+                               .block_codec = entry->block_codec,
+                               .bytes = entry->bytes};
     }
     *ready_out = ready;
     return XORCAST_OK;
 }
 
-/* One thread, through the first slot: the process that died may have had fewer slots than this one has threads. */
+/* One thread, through the first slot: the process that died may have had fewer slots than this
+ * one has threads. */
 static xorcast_status finish_commit(xci_journal *journal) {
     xci_commit commit;
     xci_ready *ready;
@@ -209,7 +229,8 @@ static xorcast_status open_file(xci_journal *journal, const char *path, bool *fi
     return finish_commit(journal);
 }
 
-xorcast_status xci_journal_open(xorcast_bundle *bundle, const char *path, xci_journal **journal_out, bool *finished_out) {
+xorcast_status xci_journal_open(xorcast_bundle *bundle, const char *path, xci_journal **journal_out,
+                                bool *finished_out) {
     void *memory;
     *finished_out = false;
     TRY(xci_allocate_zeroed(bundle->context, sizeof(xci_journal), &memory));

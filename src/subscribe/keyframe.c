@@ -1,10 +1,10 @@
 /* Keyframes: see keyframe.h.
  *
- *     digests of all groups  ->  groups that differ, each with the step it is of  ->  the deltas since the oldest of these
- *     steps, applied to each group from its own step on  ->  one digest over everything
+ *     digests of all groups -> groups that differ, each with the step it is of -> the deltas since
+ *     the oldest of these steps, applied to each group from its own step on -> one digest over all
  *
- * The publisher's shadow moves meanwhile, so groups come from different versions; if the log has dropped a delta that an old
- * one needs, that group is fetched again. */
+ * The publisher's shadow moves meanwhile, so groups come from different versions; if the log has
+ * dropped a delta that an old one needs, that group is fetched again. */
 #include "subscribe/keyframe.h"
 
 #include <string.h>
@@ -42,14 +42,17 @@ static bool holds_group(const xorcast_bundle *bundle, uint64_t group) {
 }
 
 static uint64_t range_count(const keyframe *k, uint64_t index) {
-    return xci_min(XCI_DIGEST_GROUPS_MAX, k->bundle->layout.group_count - index * XCI_DIGEST_GROUPS_MAX);
+    return xci_min(XCI_DIGEST_GROUPS_MAX,
+                   k->bundle->layout.group_count - index * XCI_DIGEST_GROUPS_MAX);
 }
 
 static void digests_name(void *user, uint64_t index, char name[XCI_OBJECT_NAME_BYTES]) {
     xci_name_digests(index * XCI_DIGEST_GROUPS_MAX, range_count(user, index), name);
 }
 
-static uint64_t digests_limit(void *user, uint64_t index) { return range_count(user, index) * XCI_DIGEST_ENTRY_BYTES; }
+static uint64_t digests_limit(void *user, uint64_t index) {
+    return range_count(user, index) * XCI_DIGEST_ENTRY_BYTES;
+}
 
 static bool group_is_right(const keyframe *k, uint64_t group, const uint8_t *entry) {
     xorcast_digest sum = {{0, 0}};
@@ -64,11 +67,13 @@ static xorcast_status take_digests(void *user, uint64_t index, const xci_blob *b
     keyframe *k = user;
     const uint64_t first = index * XCI_DIGEST_GROUPS_MAX, count = range_count(k, index);
     if (blob->size != count * XCI_DIGEST_ENTRY_BYTES)
-        FAIL(k->bundle->context, XORCAST_DATA_CORRUPT, "the publisher sent %llu bytes of digests for %llu groups",
+        FAIL(k->bundle->context, XORCAST_DATA_CORRUPT,
+             "the publisher sent %llu bytes of digests for %llu groups",
              (unsigned long long)blob->size, (unsigned long long)count);
     for (uint64_t i = 0; i < count; i++) {
         const uint8_t *entry = blob->bytes + i * XCI_DIGEST_ENTRY_BYTES;
-        k->steps[first + i] = holds_group(k->bundle, first + i) ? xci_load64(entry) : XORCAST_NO_STEP;
+        k->steps[first + i] =
+            holds_group(k->bundle, first + i) ? xci_load64(entry) : XORCAST_NO_STEP;
         if (k->steps[first + i] != XORCAST_NO_STEP && !group_is_right(k, first + i, entry))
             k->wanted[k->wanted_count++] = first + i;
     }
@@ -107,7 +112,8 @@ static xorcast_status write_group(keyframe *k, uint64_t group, const uint8_t *by
         xci_bundle_chunk_places(k->bundle, c, &chunk);
         if (xci_bundle_holds(k->bundle, c)) {
             xci_chunk_write(k->bundle, &chunk, bytes);
-            TRY(xci_chunk_digest(k->bundle, c, worker->weights, worker->segments, &k->chunk_digests[c]));
+            TRY(xci_chunk_digest(k->bundle, c, worker->weights, worker->segments,
+                                 &k->chunk_digests[c]));
         }
         bytes += chunk.bytes;
     }
@@ -118,7 +124,8 @@ static xorcast_status take_group(void *user, uint64_t index, const xci_blob *blo
     keyframe *k = user;
     const uint64_t group = k->wanted[index];
     if (blob->size != group_limit(k, index))
-        FAIL(k->bundle->context, XORCAST_DATA_TRUNCATED, "the publisher sent %llu bytes for group %llu; fetch the keyframe again",
+        FAIL(k->bundle->context, XORCAST_DATA_TRUNCATED,
+             "the publisher sent %llu bytes for group %llu; fetch the keyframe again",
              (unsigned long long)blob->size, (unsigned long long)group);
     k->steps[group] = xci_load64(blob->bytes);
     k->fetched_bytes += blob->size;
@@ -152,7 +159,8 @@ static xorcast_status take_update(void *user, uint64_t part, const xci_blob *blo
     update *u = user;
     keyframe *k = u->k;
     xorcast_context *context = k->bundle->context;
-    TRY(xci_part_parse(context, u->manifest, part, blob->bytes, blob->size, u->last_group, &u->records));
+    TRY(xci_part_parse(context, u->manifest, part, blob->bytes, blob->size, u->last_group,
+                       &u->records));
     TRY(xci_part_check(context, u->manifest, part, blob->bytes, blob->size));
     if (u->records.count > 0)
         u->last_group = u->records.records[u->records.count - 1].group;
@@ -168,9 +176,11 @@ static xorcast_status apply_chain(keyframe *k, xci_chain *chain) {
         update u = {.k = k, .manifest = manifest, .last_group = UINT64_MAX};
         if (manifest->layout_group_count != k->bundle->layout.group_count ||
             memcmp(manifest->info.target_fingerprint, k->bundle->layout.fingerprint, 16) != 0)
-            FAIL(k->bundle->context, XORCAST_LAYOUT_MISMATCH, "version %llu is of another layout than these weights",
+            FAIL(k->bundle->context, XORCAST_LAYOUT_MISMATCH,
+                 "version %llu is of another layout than these weights",
                  (unsigned long long)manifest->info.target.step);
-        const xorcast_status status = xci_chain_fetch(chain, k->feed, i, k->deadline_ns, take_update, &u);
+        const xorcast_status status =
+            xci_chain_fetch(chain, k->feed, i, k->deadline_ns, take_update, &u);
         xci_part_records_free(k->bundle->context, &u.records);
         TRY(status);
         for (uint64_t g = 0; g < k->bundle->layout.group_count; g++)
@@ -205,15 +215,18 @@ static xorcast_status verify(keyframe *k, const xorcast_version *version) {
     xorcast_digest sum = {{0, 0}};
     for (uint64_t c = 0; c < k->bundle->layout.chunk_count; c++)
         xci_digest_merge(&sum, &k->chunk_digests[c]);
-    if (k->bundle->complete && (sum.lane[0] != version->digest.lane[0] || sum.lane[1] != version->digest.lane[1]))
-        FAIL(k->bundle->context, XORCAST_WEIGHTS_WRONG, "the keyframe does not add up to version %llu; take another one",
+    if (k->bundle->complete &&
+        (sum.lane[0] != version->digest.lane[0] || sum.lane[1] != version->digest.lane[1]))
+        FAIL(k->bundle->context, XORCAST_WEIGHTS_WRONG,
+             "the keyframe does not add up to version %llu; take another one",
              (unsigned long long)version->step);
     return XORCAST_OK;
 }
 
-/* The digest of the newest version is in the manifest that leads to it; a publisher that has published nothing since it opened
- * has no manifest, but knows the digest it opened with. */
-static xorcast_status version_without_manifest(keyframe *k, uint64_t step, xorcast_version *version_out) {
+/* The digest of the newest version is in the manifest that leads to it; a publisher that has
+ * published nothing since it opened has no manifest, but knows the digest it opened with. */
+static xorcast_status version_without_manifest(keyframe *k, uint64_t step,
+                                               xorcast_version *version_out) {
     xorcast_digest sum = {{0, 0}};
     uint64_t known = step;
     for (uint64_t c = 0; c < k->bundle->layout.chunk_count; c++)
@@ -221,7 +234,8 @@ static xorcast_status version_without_manifest(keyframe *k, uint64_t step, xorca
     if (k->bundle->complete) {
         const xorcast_status status = xci_feed_whois(k->feed, &sum, k->deadline_ns, &known);
         if (status == XORCAST_NOT_FOUND || (status == XORCAST_OK && known != step))
-            FAIL(k->bundle->context, XORCAST_WEIGHTS_WRONG, "the keyframe does not add up to version %llu; take another one",
+            FAIL(k->bundle->context, XORCAST_WEIGHTS_WRONG,
+                 "the keyframe does not add up to version %llu; take another one",
                  (unsigned long long)step);
         TRY(status);
     }
@@ -230,7 +244,8 @@ static xorcast_status version_without_manifest(keyframe *k, uint64_t step, xorca
     return XORCAST_OK;
 }
 
-static xorcast_status reach(keyframe *k, uint64_t oldest, uint64_t target, xorcast_version *version_out) {
+static xorcast_status reach(keyframe *k, uint64_t oldest, uint64_t target,
+                            xorcast_version *version_out) {
     xci_chain chain;
     TRY(xci_chain_open(&chain, k->feed, oldest, target, UINT64_MAX, k->deadline_ns));
     const xorcast_status status = apply_chain(k, &chain);
@@ -243,7 +258,8 @@ static xorcast_status reach(keyframe *k, uint64_t oldest, uint64_t target, xorca
 static xorcast_status named_version(keyframe *k, uint64_t step, xorcast_version *version_out) {
     xci_manifest manifest;
     xci_blob *blob;
-    const xorcast_status status = xci_feed_manifest(k->feed, step, k->deadline_ns, &manifest, &blob);
+    const xorcast_status status =
+        xci_feed_manifest(k->feed, step, k->deadline_ns, &manifest, &blob);
     if (status == XORCAST_VERSION_GONE)
         return version_without_manifest(k, step, version_out);
     TRY(status);
@@ -269,7 +285,8 @@ static xorcast_status run(keyframe *k, xorcast_version *version_out) {
         step_range(k, &oldest, &newest);
         want_old_groups(k, newest);
     }
-    FAIL(k->bundle->context, XORCAST_VERSION_GONE, "versions left the publisher's log faster than the keyframe arrived; raise log_bytes");
+    FAIL(k->bundle->context, XORCAST_VERSION_GONE,
+         "versions left the publisher's log faster than the keyframe arrived; raise log_bytes");
 }
 
 static xorcast_status allocate_all(keyframe *k) {
@@ -283,8 +300,10 @@ static xorcast_status allocate_all(keyframe *k) {
 }
 
 xorcast_status xci_keyframe(xorcast_bundle *bundle, xci_feed *feed, xorcast_digest *chunk_digests,
-                            uint64_t deadline_ns, xorcast_version *version_out, uint64_t *fetched_out) {
-    keyframe k = {.bundle = bundle, .feed = feed, .chunk_digests = chunk_digests, .deadline_ns = deadline_ns};
+                            uint64_t deadline_ns, xorcast_version *version_out,
+                            uint64_t *fetched_out) {
+    keyframe k = {
+        .bundle = bundle, .feed = feed, .chunk_digests = chunk_digests, .deadline_ns = deadline_ns};
     xorcast_version version = {.step = XORCAST_NO_STEP};
     memcpy(version.run, feed->about.run, sizeof version.run);
     xorcast_status status = allocate_all(&k);

@@ -23,7 +23,8 @@ static xorcast_status open_worker(xci_stage_worker *worker, xorcast_bundle *bund
     worker->scratch = memory;
     TRY(xci_allocate(context, chunk_bytes + XCI_BLOCK_SLACK, &memory));
     worker->ready = memory;
-    TRY(xci_allocate_array(context, xci_bundle_segment_space(bundle), sizeof(xci_segment), &memory));
+    TRY(xci_allocate_array(context, xci_bundle_segment_space(bundle), sizeof(xci_segment),
+                           &memory));
     worker->segments = memory;
     TRY(xci_allocate_array(context, bundle->group_chunks_max, sizeof(xci_ready), &memory));
     worker->list = memory;
@@ -34,8 +35,8 @@ static void close_workers(xci_stage *stage) {
     xorcast_context *context = stage->bundle->context;
     for (uint32_t i = 0; stage->workers != NULL && i < xci_context_threads(context); i++) {
         xci_stage_worker *worker = &stage->workers[i];
-        void *const parts[] = {worker->assembled, worker->gather, worker->scratch, worker->ready, worker->segments,
-                               worker->list};
+        void *const parts[] = {worker->assembled, worker->gather,   worker->scratch,
+                               worker->ready,     worker->segments, worker->list};
         xci_group_reader_close(&worker->reader);
         for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
             xci_release(context, parts[p]);
@@ -94,25 +95,28 @@ static xorcast_status bad_chunk(xorcast_bundle *bundle, const xci_chunk *chunk, 
 }
 
 /* Finds the ready form of a block: itself, or a transcoded one in the worker's memory. */
-static xorcast_status make_ready(xci_stage_worker *worker, xorcast_bundle *bundle, const xci_chunk *chunk,
-                                 const xci_block *block, const uint8_t **bytes, xci_ready *ready) {
+static xorcast_status make_ready(xci_stage_worker *worker, xorcast_bundle *bundle,
+                                 const xci_chunk *chunk, const xci_block *block,
+                                 const uint8_t **bytes, xci_ready *ready) {
     const xci_place place = {chunk->tensor, chunk->index, 0};
     ready->block_bytes = block->bytes;
     ready->block_codec = block->codec;
     if (xci_codec_is_ready(block->codec, *bytes, block->bytes, chunk->bytes))
         return XORCAST_OK;
     const xorcast_status status =
-        xci_transcode(bundle->context, place, bundle->context->shared->backend, block->codec, *bytes, block->bytes, chunk->bytes,
-                      worker->scratch, worker->ready, &ready->block_bytes, &ready->block_codec);
+        xci_transcode(bundle->context, place, bundle->context->shared->backend, block->codec,
+                      *bytes, block->bytes, chunk->bytes, worker->scratch, worker->ready,
+                      &ready->block_bytes, &ready->block_codec);
     if (status == XORCAST_DATA_CORRUPT)
         return bad_chunk(bundle, chunk, "its block does not decode to the chunk's size");
     *bytes = worker->ready;
     return status;
 }
 
-/* A mask must not touch the padding between the tensors of a packed chunk: nothing there could take it. */
-static bool padding_untouched(xci_stage_worker *worker, xorcast_bundle *bundle, const xci_chunk *chunk,
-                              const xci_block_job *block) {
+/* A mask must not touch the padding between the tensors of a packed chunk: nothing there could
+ * take it. */
+static bool padding_untouched(xci_stage_worker *worker, xorcast_bundle *bundle,
+                              const xci_chunk *chunk, const xci_block_job *block) {
     memset(worker->gather, 0, chunk->bytes);
     xci_block_job job = *block;
     job.weights = worker->gather;
@@ -130,11 +134,16 @@ static bool padding_untouched(xci_stage_worker *worker, xorcast_bundle *bundle, 
 }
 
 /* Checks a ready block against the live weights and notes what it will do. */
-static xorcast_status check_block(xci_stage_worker *worker, xorcast_bundle *bundle, const xci_chunk *chunk,
-                                  const xci_block *block, const uint8_t *bytes, xci_ready *ready, xorcast_counts *counts) {
+static xorcast_status check_block(xci_stage_worker *worker, xorcast_bundle *bundle,
+                                  const xci_chunk *chunk, const xci_block *block,
+                                  const uint8_t *bytes, xci_ready *ready, xorcast_counts *counts) {
     const uint8_t *old;
-    xci_block_job job = {.block = bytes, .block_bytes = ready->block_bytes, .block_codec = ready->block_codec,
-                         .bytes = chunk->bytes, .segments = chunk->segments, .segment_count = chunk->segment_count,
+    xci_block_job job = {.block = bytes,
+                         .block_bytes = ready->block_bytes,
+                         .block_codec = ready->block_codec,
+                         .bytes = chunk->bytes,
+                         .segments = chunk->segments,
+                         .segment_count = chunk->segment_count,
                          .element_bytes = chunk->element_bytes};
     if (block->element_bytes != chunk->element_bytes)
         return bad_chunk(bundle, chunk, "its elements have another width");
@@ -155,10 +164,11 @@ static xorcast_status check_block(xci_stage_worker *worker, xorcast_bundle *bund
 
 /* ---- One group ---- */
 
-static xorcast_status append(xci_stage_worker *worker, xorcast_context *context, const uint8_t *bytes, uint64_t *used,
-                             xci_ready *ready) {
+static xorcast_status append(xci_stage_worker *worker, xorcast_context *context,
+                             const uint8_t *bytes, uint64_t *used, xci_ready *ready) {
     void *memory = worker->assembled;
-    const xorcast_status status = xci_reserve(context, &memory, &worker->assembled_capacity, *used + ready->block_bytes);
+    const xorcast_status status =
+        xci_reserve(context, &memory, &worker->assembled_capacity, *used + ready->block_bytes);
     worker->assembled = memory;
     TRY(status);
     memcpy(worker->assembled + *used, bytes, ready->block_bytes);
@@ -167,8 +177,9 @@ static xorcast_status append(xci_stage_worker *worker, xorcast_context *context,
 }
 
 /* Moves a group's ready blocks to memory of their own and lists them. */
-static xorcast_status keep_group(xci_stage *stage, xci_stage_worker *worker, uint64_t count, uint64_t used,
-                                 const xorcast_counts *counts, const xorcast_digest *change) {
+static xorcast_status keep_group(xci_stage *stage, xci_stage_worker *worker, uint64_t count,
+                                 uint64_t used, const xorcast_counts *counts,
+                                 const xorcast_digest *change) {
     xorcast_context *context = stage->bundle->context;
     void *memory, *list, *memories;
     if (count == 0)
@@ -187,7 +198,8 @@ static xorcast_status keep_group(xci_stage *stage, xci_stage_worker *worker, uin
                                         (stage->ready_count + count) * sizeof(xci_ready));
     stage->ready = list;
     if (status == XORCAST_OK)
-        status = xci_reserve(context, &memories, &stage->memories_capacity, (stage->memory_count + 1) * sizeof(void *));
+        status = xci_reserve(context, &memories, &stage->memories_capacity,
+                             (stage->memory_count + 1) * sizeof(void *));
     stage->memories = memories;
     if (status == XORCAST_OK) {
         memcpy(stage->ready + stage->ready_count, worker->list, count * sizeof(xci_ready));
@@ -211,7 +223,8 @@ static xorcast_status stage_group(void *user, uint64_t index, uint32_t worker_in
     xorcast_bundle *bundle = stage->bundle;
     xci_stage_worker *worker = &stage->workers[worker_index];
     const xci_record *record = &stage->records.records[index];
-    const uint64_t first = bundle->group_first[record->group], end = bundle->group_first[record->group + 1];
+    const uint64_t first = bundle->group_first[record->group],
+                   end = bundle->group_first[record->group + 1];
     const xci_place place = {xci_bundle_tensor_of(bundle, first), first, 0};
     xorcast_counts counts = {0};
     xorcast_digest change = {{0, 0}};
@@ -223,7 +236,8 @@ static xorcast_status stage_group(void *user, uint64_t index, uint32_t worker_in
         const uint8_t *ready_bytes = bytes;
         bytes += block->bytes;
         if (first + block->chunk >= end)
-            FAIL_AT(bundle->context, XORCAST_DATA_CORRUPT, place, "group %llu has no chunk %u; fetch the delta again",
+            FAIL_AT(bundle->context, XORCAST_DATA_CORRUPT, place,
+                    "group %llu has no chunk %u; fetch the delta again",
                     (unsigned long long)record->group, block->chunk);
         if (!xci_bundle_holds(bundle, first + block->chunk))
             continue;
@@ -250,25 +264,38 @@ static bool same_digest(const xorcast_digest *a, const xorcast_digest *b) {
     return a->lane[0] == b->lane[0] && a->lane[1] == b->lane[1];
 }
 
-xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest, const xorcast_digest *base) {
+xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest,
+                               const xorcast_digest *base) {
     const xorcast_bundle *bundle = stage->bundle;
     const xorcast_delta_info *info = &manifest->info;
     xorcast_context *context = bundle->context;
     xci_stage_reset(stage);
-    if (memcmp(info->base_fingerprint, bundle->layout.fingerprint, sizeof info->base_fingerprint) != 0 ||
-        memcmp(info->target_fingerprint, bundle->layout.fingerprint, sizeof info->target_fingerprint) != 0)
-        FAIL(context, XORCAST_LAYOUT_MISMATCH, "the delta is of another layout than these weights: names, dtypes, shapes, chunk or "
+    if (memcmp(info->base_fingerprint, bundle->layout.fingerprint, sizeof info->base_fingerprint) !=
+            0 ||
+        memcmp(info->target_fingerprint, bundle->layout.fingerprint,
+               sizeof info->target_fingerprint) != 0)
+        FAIL(context, XORCAST_LAYOUT_MISMATCH,
+             "the delta is of another layout than these weights: names, dtypes, shapes, chunk or "
              "group size differ");
-    if (manifest->layout_group_count != bundle->layout.group_count || manifest->layout_chunk_count != bundle->layout.chunk_count ||
-        info->chunk_bytes != bundle->layout.chunk_bytes || info->group_bytes != bundle->layout.group_bytes)
-        FAIL(context, XORCAST_DATA_CORRUPT, "the delta says that the layout has %llu groups of %llu chunks; it has %llu of %llu, or "
-             "their sizes differ; fetch the delta again", (unsigned long long)manifest->layout_group_count,
-             (unsigned long long)manifest->layout_chunk_count, (unsigned long long)bundle->layout.group_count,
+    if (manifest->layout_group_count != bundle->layout.group_count ||
+        manifest->layout_chunk_count != bundle->layout.chunk_count ||
+        info->chunk_bytes != bundle->layout.chunk_bytes ||
+        info->group_bytes != bundle->layout.group_bytes)
+        FAIL(context, XORCAST_DATA_CORRUPT,
+             "the delta says that the layout has %llu groups of %llu chunks; it has %llu of %llu, "
+             "or "
+             "their sizes differ; fetch the delta again",
+             (unsigned long long)manifest->layout_group_count,
+             (unsigned long long)manifest->layout_chunk_count,
+             (unsigned long long)bundle->layout.group_count,
              (unsigned long long)bundle->layout.chunk_count);
     if (bundle->complete && !same_digest(&info->base.digest, base))
-        FAIL(context, XORCAST_BASE_MISMATCH, "the delta starts from step %lld with digest %016llx..., these weights have %016llx...; "
-             "take the delta that starts here, or a keyframe", (long long)info->base.step,
-             (unsigned long long)info->base.digest.lane[0], (unsigned long long)base->lane[0]);
+        FAIL(context, XORCAST_BASE_MISMATCH,
+             "the delta starts from step %lld with digest %016llx..., these weights have "
+             "%016llx...; "
+             "take the delta that starts here, or a keyframe",
+             (long long)info->base.step, (unsigned long long)info->base.digest.lane[0],
+             (unsigned long long)base->lane[0]);
     stage->info = *info;
     stage->last_group = UINT64_MAX;
     return XORCAST_OK;
@@ -284,13 +311,15 @@ static xorcast_status name_group(xci_stage *stage, xorcast_status status, uint64
     const uint64_t chunk = stage->bundle->group_first[group];
     const xci_place place = {xci_bundle_tensor_of(stage->bundle, chunk), chunk, 0};
     xorcast_last_error(context, &error);
-    FAIL_AT(context, status, place, "from %s on: %.180s", xci_chunk_words(stage->bundle, chunk, words, sizeof words), error.text);
+    FAIL_AT(context, status, place, "from %s on: %.180s",
+            xci_chunk_words(stage->bundle, chunk, words, sizeof words), error.text);
 }
 
-xorcast_status xci_stage_part(xci_stage *stage, const xci_manifest *manifest, uint64_t index, const uint8_t *bytes,
-                              uint64_t count) {
+xorcast_status xci_stage_part(xci_stage *stage, const xci_manifest *manifest, uint64_t index,
+                              const uint8_t *bytes, uint64_t count) {
     xorcast_context *context = stage->bundle->context;
-    const xorcast_status status = xci_part_parse(context, manifest, index, bytes, count, stage->last_group, &stage->records);
+    const xorcast_status status =
+        xci_part_parse(context, manifest, index, bytes, count, stage->last_group, &stage->records);
     if (status < 0)
         return name_group(stage, status, stage->records.failed_group);
     TRY(xci_part_check(context, manifest, index, bytes, count));
@@ -310,8 +339,10 @@ static int by_chunk(const void *a, const void *b) {
 /* Whether the manifest counts what was found; only a bundle that counts every byte can tell. */
 static bool counts_agree(const xci_stage *stage, const xorcast_delta_info *info) {
     const xorcast_counts *found = &stage->counts, *said = &info->counts;
-    return found->bits_changed == said->bits_changed && found->bytes_changed == said->bytes_changed &&
-           found->elements_changed == said->elements_changed && found->chunks_changed == said->chunks_changed &&
+    return found->bits_changed == said->bits_changed &&
+           found->bytes_changed == said->bytes_changed &&
+           found->elements_changed == said->elements_changed &&
+           found->chunks_changed == said->chunks_changed &&
            stage->bundle->layout.total_bytes == said->bytes_covered;
 }
 
@@ -323,25 +354,35 @@ xorcast_status xci_stage_finish(xci_stage *stage, const xci_manifest *manifest) 
         qsort(stage->ready, stage->ready_count, sizeof *stage->ready, by_chunk);
     stage->counts.bytes_covered = bundle->layout.covered_bytes;
     stage->counts.elements_covered = info->counts.elements_covered;
-    if (stage->payload_bytes != info->payload_bytes || stage->encoded_bytes != info->chunk_encoded_bytes)
-        FAIL(context, XORCAST_DATA_CORRUPT, "the delta holds %llu bytes of chunks, its manifest says %llu; fetch it again",
+    if (stage->payload_bytes != info->payload_bytes ||
+        stage->encoded_bytes != info->chunk_encoded_bytes)
+        FAIL(context, XORCAST_DATA_CORRUPT,
+             "the delta holds %llu bytes of chunks, its manifest says %llu; fetch it again",
              (unsigned long long)stage->payload_bytes, (unsigned long long)info->payload_bytes);
     if (bundle->complete) {
         if (!counts_agree(stage, info))
-            FAIL(context, XORCAST_DATA_CORRUPT, "the delta changes %llu bytes in %llu chunks, its manifest says %llu in %llu, or counts "
-                 "bits or elements otherwise; fetch it again", (unsigned long long)stage->counts.bytes_changed,
-                 (unsigned long long)stage->counts.chunks_changed, (unsigned long long)info->counts.bytes_changed,
+            FAIL(context, XORCAST_DATA_CORRUPT,
+                 "the delta changes %llu bytes in %llu chunks, its manifest says %llu in %llu, or "
+                 "counts "
+                 "bits or elements otherwise; fetch it again",
+                 (unsigned long long)stage->counts.bytes_changed,
+                 (unsigned long long)stage->counts.chunks_changed,
+                 (unsigned long long)info->counts.bytes_changed,
                  (unsigned long long)info->counts.chunks_changed);
         if (stage->change.lane[0] != info->target.digest.lane[0] - info->base.digest.lane[0] ||
             stage->change.lane[1] != info->target.digest.lane[1] - info->base.digest.lane[1])
-            FAIL(context, XORCAST_BASE_MISMATCH, "the weights at changed positions are not those of step %lld; audit them, or take a "
-                 "keyframe", (long long)info->base.step);
+            FAIL(context, XORCAST_BASE_MISMATCH,
+                 "the weights at changed positions are not those of step %lld; audit them, or take "
+                 "a "
+                 "keyframe",
+                 (long long)info->base.step);
     }
     stage->finished = true;
     return XORCAST_OK;
 }
 
-static xorcast_status stage_reader(xci_stage *stage, xci_delta_reader *reader, const xorcast_digest *base) {
+static xorcast_status stage_reader(xci_stage *stage, xci_delta_reader *reader,
+                                   const xorcast_digest *base) {
     TRY(xci_stage_begin(stage, &reader->manifest, base));
     while (reader->next_part < reader->manifest.info.part_count) {
         const uint8_t *bytes;
@@ -353,7 +394,8 @@ static xorcast_status stage_reader(xci_stage *stage, xci_delta_reader *reader, c
     return xci_stage_finish(stage, &reader->manifest);
 }
 
-xorcast_status xci_stage_source(xci_stage *stage, const xorcast_source *source, const xorcast_digest *base) {
+xorcast_status xci_stage_source(xci_stage *stage, const xorcast_source *source,
+                                const xorcast_digest *base) {
     xci_delta_reader reader;
     TRY(xci_delta_reader_open(stage->bundle->context, source, &reader));
     const xorcast_status status = stage_reader(stage, &reader, base);

@@ -1,6 +1,6 @@
-/* Stage: all that a sampler does while it keeps generating. Takes the parts of a delta one by one, checks every byte, undoes the
- * second pass, makes each block device-ready, reads the old words at changed positions and works out what commit will do to the
- * digest. Never changes weights.
+/* Stage: all that a sampler does while it keeps generating. Takes the parts of a delta one by one,
+ * checks every byte, undoes the second pass, makes each block device-ready, reads the old words at
+ * changed positions and works out what commit will do to the digest. Never changes weights.
  *
  * Owns the ready blocks until it is reset. Commit (commit.h) reads them. */
 #ifndef XCI_STAGE_H
@@ -49,14 +49,18 @@ void xci_stage_close(xci_stage *stage);
 /* Drops what is staged. */
 void xci_stage_reset(xci_stage *stage);
 
-/* Begins a delta that leads from `base`, the digest of the weights; only bundles that count every byte can compare it. */
-xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest, const xorcast_digest *base);
+/* Begins a delta that leads from `base`, the digest of the weights; only bundles that count
+ * every byte can compare it. */
+xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest,
+                               const xorcast_digest *base);
 /* Part `index`, in order. The bytes are the caller's again afterwards. */
-xorcast_status xci_stage_part(xci_stage *stage, const xci_manifest *manifest, uint64_t index, const uint8_t *bytes,
-                              uint64_t count);
-/* All parts are in: new terms minus old terms must be target minus base. BASE_MISMATCH otherwise. */
+xorcast_status xci_stage_part(xci_stage *stage, const xci_manifest *manifest, uint64_t index,
+                              const uint8_t *bytes, uint64_t count);
+/* All parts are in: new terms minus old terms must be target minus base. BASE_MISMATCH
+ * otherwise. */
 xorcast_status xci_stage_finish(xci_stage *stage, const xci_manifest *manifest);
 /* The three calls over a source. */
-xorcast_status xci_stage_source(xci_stage *stage, const xorcast_source *source, const xorcast_digest *base);
+xorcast_status xci_stage_source(xci_stage *stage, const xorcast_source *source,
+                                const xorcast_digest *base);
 
 #endif

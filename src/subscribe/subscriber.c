@@ -1,6 +1,7 @@
-/* The subscriber: which version live weights are, and the way to the next one. The steps themselves are elsewhere: catchup.c and
- * stage.c make ready, commit.c is the pause, keyframe.c starts over. Owns the digest of every chunk, so that an audit can check a
- * slice by itself and a version is known without reading the weights again. */
+/* The subscriber: which version live weights are, and the way to the next one. The steps themselves
+ * are elsewhere: catchup.c and stage.c make ready, commit.c is the pause, keyframe.c starts over.
+ * Owns the digest of every chunk, so that an audit can check a slice by itself and a version is
+ * known without reading the weights again. */
 #include <string.h>
 #include <time.h>
 
@@ -59,14 +60,17 @@ static xorcast_status check_layout(xorcast_subscriber *subscriber) {
     const xci_about *theirs = &subscriber->feed.about;
     if (memcmp(own->fingerprint, theirs->fingerprint, sizeof own->fingerprint) == 0)
         return XORCAST_OK;
-    FAIL(subscriber->context, XORCAST_LAYOUT_MISMATCH, "the publisher has %llu tensors with %llu bytes in chunks of %llu, these weights "
-         "%llu with %llu in chunks of %llu; names, dtypes, shapes and chunk size must be the same on both sides",
+    FAIL(subscriber->context, XORCAST_LAYOUT_MISMATCH,
+         "the publisher has %llu tensors with %llu bytes in chunks of %llu, these weights "
+         "%llu with %llu in chunks of %llu; names, dtypes, shapes and chunk size must be the same "
+         "on both sides",
          (unsigned long long)theirs->tensor_count, (unsigned long long)theirs->total_bytes,
          (unsigned long long)theirs->chunk_bytes, (unsigned long long)own->tensor_count,
          (unsigned long long)own->total_bytes, (unsigned long long)own->chunk_bytes);
 }
 
-static xorcast_status identify(xorcast_subscriber *subscriber, const xorcast_digest *digest, uint64_t deadline_ns) {
+static xorcast_status identify(xorcast_subscriber *subscriber, const xorcast_digest *digest,
+                               uint64_t deadline_ns) {
     uint64_t step;
     const xorcast_status status = xci_feed_whois(&subscriber->feed, digest, deadline_ns, &step);
     if (status == XORCAST_NOT_FOUND)
@@ -85,9 +89,11 @@ static xorcast_status open_all(xorcast_subscriber *subscriber, const char *url) 
     bool finished = false;
     no_version(subscriber);
     if (subscriber->options.journal_path != NULL)
-        TRY(xci_journal_open(bundle, subscriber->options.journal_path, &subscriber->journal, &finished));
+        TRY(xci_journal_open(bundle, subscriber->options.journal_path, &subscriber->journal,
+                             &finished));
     if (finished)
-        xci_log(context, XORCAST_LOG_WARNING, "finished a commit that %s says was interrupted", subscriber->options.journal_path);
+        xci_log(context, XORCAST_LOG_WARNING, "finished a commit that %s says was interrupted",
+                subscriber->options.journal_path);
     TRY(xci_feed_open(&subscriber->feed, context, url, subscriber->options.insecure != 0,
                          xci_deadline(timeout_of(subscriber))));
     subscriber->connected = true;
@@ -100,7 +106,8 @@ static xorcast_status open_all(xorcast_subscriber *subscriber, const char *url) 
     TRY(xci_bundle_scan(bundle, subscriber->chunk_digests, &subscriber->digest));
     if (!bundle->complete)
         return XORCAST_OK;
-    const xorcast_status status = identify(subscriber, &subscriber->digest, xci_deadline(timeout_of(subscriber)));
+    const xorcast_status status =
+        identify(subscriber, &subscriber->digest, xci_deadline(timeout_of(subscriber)));
     return status == XORCAST_NOT_FOUND ? XORCAST_OK : status;
 }
 
@@ -109,18 +116,21 @@ static xorcast_status check_bundle(xorcast_bundle *bundle) {
     for (uint64_t t = 0; t < bundle->tensor_count; t++)
         for (uint32_t i = 0; i < bundle->tensors[t].region_count; i++)
             if (bundle->tensors[t].regions[i].kind != XCI_KIND_HOST)
-                FAIL(bundle->context, XORCAST_UNSUPPORTED, "tensor %s lies in a file that is only read; load the checkpoint into memory",
+                FAIL(bundle->context, XORCAST_UNSUPPORTED,
+                     "tensor %s lies in a file that is only read; load the checkpoint into memory",
                      bundle->tensors[t].name);
     return XORCAST_OK;
 }
 
-xorcast_status xorcast_subscriber_open(xorcast_bundle *bundle, const char *url, const xorcast_subscriber_options *options,
+xorcast_status xorcast_subscriber_open(xorcast_bundle *bundle, const char *url,
+                                       const xorcast_subscriber_options *options,
                                        xorcast_subscriber **subscriber_out) {
     static const xorcast_subscriber_options defaults = XORCAST_SUBSCRIBER_OPTIONS_INIT;
     if (options == NULL)
         options = &defaults;
     if (options->struct_size != sizeof *options)
-        FAIL(bundle->context, XORCAST_BAD_ARGUMENT, "subscriber options are not initialised; use XORCAST_SUBSCRIBER_OPTIONS_INIT");
+        FAIL(bundle->context, XORCAST_BAD_ARGUMENT,
+             "subscriber options are not initialised; use XORCAST_SUBSCRIBER_OPTIONS_INIT");
     TRY(check_bundle(bundle));
     void *memory;
     TRY(xci_allocate_zeroed(bundle->context, sizeof(xorcast_subscriber), &memory));
@@ -150,27 +160,34 @@ void xorcast_subscriber_close(xorcast_subscriber *subscriber) {
     xci_release(subscriber->context, subscriber);
 }
 
-xorcast_status xorcast_subscriber_adopt(xorcast_subscriber *subscriber, const xorcast_digest *digest) {
-    const xorcast_status status = identify(subscriber, digest, xci_deadline(timeout_of(subscriber)));
+xorcast_status xorcast_subscriber_adopt(xorcast_subscriber *subscriber,
+                                        const xorcast_digest *digest) {
+    const xorcast_status status =
+        identify(subscriber, digest, xci_deadline(timeout_of(subscriber)));
     if (status == XORCAST_NOT_FOUND)
-        FAIL(subscriber->context, XORCAST_VERSION_GONE, "the publisher's log has no version with this digest; take a keyframe");
+        FAIL(subscriber->context, XORCAST_VERSION_GONE,
+             "the publisher's log has no version with this digest; take a keyframe");
     return status;
 }
 
 /* ---- The way to the next version ---- */
 
 static void pause_ms(uint64_t milliseconds) {
-    const struct timespec pause = {(time_t)(milliseconds / 1000), (long)(milliseconds % 1000) * 1000000};
+    const struct timespec pause = {(time_t)(milliseconds / 1000),
+                                   (long)(milliseconds % 1000) * 1000000};
     nanosleep(&pause, NULL);
 }
 
-xorcast_status xorcast_subscriber_poll(xorcast_subscriber *subscriber, uint64_t timeout_ms, uint64_t *step_out) {
+xorcast_status xorcast_subscriber_poll(xorcast_subscriber *subscriber, uint64_t timeout_ms,
+                                       uint64_t *step_out) {
     const uint64_t deadline = xci_deadline(timeout_ms);
     for (;;) {
         /* A connection needs time of its own, or a poll that may not wait could never connect. */
-        xorcast_status status = xci_feed_connect(&subscriber->feed, xci_max(deadline, xci_deadline(1000)));
+        xorcast_status status =
+            xci_feed_connect(&subscriber->feed, xci_max(deadline, xci_deadline(1000)));
         if (status == XORCAST_OK)
-            status = xci_feed_newest(&subscriber->feed, subscriber->version.step, deadline, step_out);
+            status =
+                xci_feed_newest(&subscriber->feed, subscriber->version.step, deadline, step_out);
         const bool again = status == XORCAST_LINK_DOWN || status == XORCAST_LINK_REFUSED;
         if (!again || xci_deadline_left_ms(deadline) <= (int)RECONNECT_PAUSE_MS)
             return status;
@@ -180,32 +197,38 @@ xorcast_status xorcast_subscriber_poll(xorcast_subscriber *subscriber, uint64_t 
 
 static xorcast_status need_whole(xorcast_subscriber *subscriber) {
     if (subscriber->state == MIXED)
-        FAIL(subscriber->context, XORCAST_WEIGHTS_MIXED, "a commit stopped in the middle; commit again to finish it, or undo");
+        FAIL(subscriber->context, XORCAST_WEIGHTS_MIXED,
+             "a commit stopped in the middle; commit again to finish it, or undo");
     if (subscriber->state == COMMITTED)
-        FAIL(subscriber->context, XORCAST_BAD_STATE, "a commit is not stamped yet; call xorcast_subscriber_wait first");
+        FAIL(subscriber->context, XORCAST_BAD_STATE,
+             "a commit is not stamped yet; call xorcast_subscriber_wait first");
     return XORCAST_OK;
 }
 
 static xorcast_status check_target(xorcast_subscriber *subscriber, uint64_t step) {
     TRY(need_whole(subscriber));
     if (subscriber->version.step == XORCAST_NO_STEP)
-        FAIL(subscriber->context, XORCAST_VERSION_GONE, "these weights are no version that the publisher knows; call "
+        FAIL(subscriber->context, XORCAST_VERSION_GONE,
+             "these weights are no version that the publisher knows; call "
              "xorcast_subscriber_keyframe");
     if (step <= subscriber->version.step || step == XORCAST_NO_STEP)
-        FAIL(subscriber->context, XORCAST_VERSION_ORDER, "version %llu is not newer than %llu, which the weights are",
-             (unsigned long long)step, (unsigned long long)subscriber->version.step);
+        FAIL(subscriber->context, XORCAST_VERSION_ORDER,
+             "version %llu is not newer than %llu, which the weights are", (unsigned long long)step,
+             (unsigned long long)subscriber->version.step);
     return XORCAST_OK;
 }
 
-xorcast_status xorcast_subscriber_stage(xorcast_subscriber *subscriber, uint64_t step, uint64_t timeout_ms) {
+xorcast_status xorcast_subscriber_stage(xorcast_subscriber *subscriber, uint64_t step,
+                                        uint64_t timeout_ms) {
     TRY(check_target(subscriber, step));
     const uint64_t begun = xci_now_ns();
-    const uint64_t bound = subscriber->options.log_bound_bytes ? subscriber->options.log_bound_bytes
-                                                               : subscriber->bundle->layout.total_bytes;
+    const uint64_t bound = subscriber->options.log_bound_bytes
+                               ? subscriber->options.log_bound_bytes
+                               : subscriber->bundle->layout.total_bytes;
     subscriber->state = NOTHING_STAGED;
     subscriber->feed.received_bytes = subscriber->feed.waited_ns = 0;
-    TRY(xci_catchup(&subscriber->stage, &subscriber->feed, &subscriber->version, step, bound, xci_deadline(timeout_ms),
-                    &subscriber->staged_deltas));
+    TRY(xci_catchup(&subscriber->stage, &subscriber->feed, &subscriber->version, step, bound,
+                    xci_deadline(timeout_ms), &subscriber->staged_deltas));
     const xorcast_status status = xci_commit_prepare(&subscriber->commit, &subscriber->stage);
     if (status < 0) {
         xci_stage_reset(&subscriber->stage);
@@ -223,7 +246,8 @@ xorcast_status xorcast_subscriber_commit(xorcast_subscriber *subscriber, void *s
         FAIL(subscriber->context, XORCAST_BAD_ARGUMENT, "the %s backend has no streams; pass NULL",
              subscriber->context->shared->backend->name);
     if (subscriber->state != STAGED && subscriber->state != MIXED)
-        FAIL(subscriber->context, XORCAST_BAD_STATE, "nothing is staged; call xorcast_subscriber_stage first");
+        FAIL(subscriber->context, XORCAST_BAD_STATE,
+             "nothing is staged; call xorcast_subscriber_stage first");
     const uint64_t begun = xci_now_ns();
     const xorcast_status status = xci_commit_apply(&subscriber->commit);
     subscriber->stats.commit_ns = xci_now_ns() - begun;
@@ -247,7 +271,8 @@ static void move_digests(xorcast_subscriber *subscriber, bool forward) {
 
 xorcast_status xorcast_subscriber_wait(xorcast_subscriber *subscriber, uint64_t timeout_ms) {
     if (subscriber->state == MIXED)
-        FAIL(subscriber->context, XORCAST_WEIGHTS_MIXED, "the commit stopped in the middle; commit again to finish it, or undo");
+        FAIL(subscriber->context, XORCAST_WEIGHTS_MIXED,
+             "the commit stopped in the middle; commit again to finish it, or undo");
     if (subscriber->state != COMMITTED)
         FAIL(subscriber->context, XORCAST_BAD_STATE, "there is no commit to wait for");
     xorcast_subscriber_stats *stats = &subscriber->stats;
@@ -268,7 +293,8 @@ xorcast_status xorcast_subscriber_wait(xorcast_subscriber *subscriber, uint64_t 
 }
 
 xorcast_status xorcast_subscriber_undo(xorcast_subscriber *subscriber) {
-    if (subscriber->state != MIXED && subscriber->state != COMMITTED && subscriber->state != STAMPED)
+    if (subscriber->state != MIXED && subscriber->state != COMMITTED &&
+        subscriber->state != STAMPED)
         FAIL(subscriber->context, XORCAST_BAD_STATE, "there is no commit to undo");
     const bool stamped = subscriber->state == STAMPED;
     const xorcast_status status = xci_commit_undo(&subscriber->commit);
@@ -285,7 +311,8 @@ xorcast_status xorcast_subscriber_keyframe(xorcast_subscriber *subscriber, uint6
     uint64_t fetched;
     const uint64_t deadline = xci_deadline(timeout_ms);
     if (subscriber->state == COMMITTED)
-        FAIL(subscriber->context, XORCAST_BAD_STATE, "a commit is not stamped yet; call xorcast_subscriber_wait first");
+        FAIL(subscriber->context, XORCAST_BAD_STATE,
+             "a commit is not stamped yet; call xorcast_subscriber_wait first");
     /* What is in memory is compared, not what it should be. */
     no_version(subscriber);
     xci_stage_reset(&subscriber->stage);
@@ -294,8 +321,9 @@ xorcast_status xorcast_subscriber_keyframe(xorcast_subscriber *subscriber, uint6
         xci_journal_end(subscriber->journal); /* what it would finish is overwritten */
     TRY(xci_bundle_scan(subscriber->bundle, subscriber->chunk_digests, &subscriber->digest));
     TRY(xci_feed_connect(&subscriber->feed, deadline));
-    const xorcast_status status = xci_keyframe(subscriber->bundle, &subscriber->feed, subscriber->chunk_digests, deadline,
-                                               &version, &fetched);
+    const xorcast_status status =
+        xci_keyframe(subscriber->bundle, &subscriber->feed, subscriber->chunk_digests, deadline,
+                     &version, &fetched);
     memset(&subscriber->digest, 0, sizeof subscriber->digest);
     for (uint64_t c = 0; c < subscriber->bundle->layout.chunk_count; c++)
         xci_digest_merge(&subscriber->digest, &subscriber->chunk_digests[c]);
@@ -330,8 +358,10 @@ static xorcast_status audit_chunk(void *user, uint64_t index, uint32_t worker) {
     if (digest.lane[0] == expected->lane[0] && digest.lane[1] == expected->lane[1])
         return XORCAST_OK;
     const xci_place place = {xci_bundle_tensor_of(subscriber->bundle, chunk), chunk, 0};
-    FAIL_AT(subscriber->context, XORCAST_WEIGHTS_WRONG, place, "%s is not what version %lld should be; call "
-            "xorcast_subscriber_keyframe to repair it", xci_chunk_words(subscriber->bundle, chunk, words, sizeof words),
+    FAIL_AT(subscriber->context, XORCAST_WEIGHTS_WRONG, place,
+            "%s is not what version %lld should be; call "
+            "xorcast_subscriber_keyframe to repair it",
+            xci_chunk_words(subscriber->bundle, chunk, words, sizeof words),
             (long long)subscriber->version.step);
 }
 
@@ -355,9 +385,11 @@ xorcast_status xorcast_subscriber_audit(xorcast_subscriber *subscriber, uint64_t
     audit a = {subscriber, NULL, 0};
     TRY(need_whole(subscriber));
     if (subscriber->version.step == XORCAST_NO_STEP)
-        FAIL(subscriber->context, XORCAST_BAD_STATE, "these weights are no version; call xorcast_subscriber_keyframe");
+        FAIL(subscriber->context, XORCAST_BAD_STATE,
+             "these weights are no version; call xorcast_subscriber_keyframe");
     TRY(xci_apply_workers_open(subscriber->bundle, &a.workers));
-    const xorcast_status status = audit_slices(&a, budget_ms == 0 ? XCI_FOREVER : xci_deadline(budget_ms));
+    const xorcast_status status =
+        audit_slices(&a, budget_ms == 0 ? XCI_FOREVER : xci_deadline(budget_ms));
     xci_apply_workers_close(subscriber->context, a.workers);
     if (status == XORCAST_WEIGHTS_WRONG) {
         no_version(subscriber);
@@ -372,7 +404,8 @@ void xorcast_subscriber_current(xorcast_subscriber *subscriber, xorcast_version 
         version_out->step = XORCAST_NO_STEP;
 }
 
-void xorcast_subscriber_get_stats(xorcast_subscriber *subscriber, xorcast_subscriber_stats *stats_out) {
+void xorcast_subscriber_get_stats(xorcast_subscriber *subscriber,
+                                  xorcast_subscriber_stats *stats_out) {
     *stats_out = subscriber->stats;
     xorcast_subscriber_current(subscriber, &stats_out->version);
     stats_out->digest = subscriber->digest;

@@ -1,5 +1,6 @@
-/* kill -9 in the middle of commits and undos into mapped weights: whoever opens them next finds the old version or the new one,
- * never a mixture. The killed process commits and takes back without end, so that most kills land inside a chunk. */
+/* kill -9 in the middle of commits and undos into mapped weights: whoever opens them next finds
+ * the old version or the new one, never a mixture. The killed process commits and takes back
+ * without end, so that most kills land inside a chunk. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,7 +37,8 @@ static uint8_t *map_weights(void) {
     return weights == MAP_FAILED ? NULL : weights;
 }
 
-/* Two tensors in one piece, one as two boxes with a pitch, which commit has to gather and scatter. */
+/* Two tensors in one piece, one as two boxes with a pitch, which commit has to gather and
+ * scatter. */
 static xorcast_bundle *bundle_over(xorcast_context *context, uint8_t *weights) {
     static const char *const names[TENSORS] = {"a", "b", "c"};
     const uint64_t shape[2] = {1024, TENSOR_BYTES / 1024};
@@ -47,7 +49,8 @@ static xorcast_bundle *bundle_over(xorcast_context *context, uint8_t *weights) {
         return NULL;
     for (uint32_t i = 0; i < TENSORS; i++) {
         uint8_t *data = weights + i * TENSOR_BYTES;
-        const xorcast_box boxes[2] = {{0, 1024, 0, 512, data, 512, 0}, {0, 1024, 512, 512, data + TENSOR_BYTES / 2, 512, 0}};
+        const xorcast_box boxes[2] = {{0, 1024, 0, 512, data, 512, 0},
+                                      {0, 1024, 512, 512, data + TENSOR_BYTES / 2, 512, 0}};
         xorcast_tensor tensor = XORCAST_TENSOR_INIT;
         tensor.name = names[i];
         tensor.dtype = "U8";
@@ -70,10 +73,12 @@ static xorcast_subscriber *subscribe(xorcast_bundle *bundle, const char *url) {
     xorcast_subscriber_options options = XORCAST_SUBSCRIBER_OPTIONS_INIT;
     xorcast_subscriber *subscriber;
     options.journal_path = journal_path;
-    return xorcast_subscriber_open(bundle, url, &options, &subscriber) == XORCAST_OK ? subscriber : NULL;
+    return xorcast_subscriber_open(bundle, url, &options, &subscriber) == XORCAST_OK ? subscriber
+                                                                                     : NULL;
 }
 
-/* Never returns: tells through the pipe that it begins, then commits and undoes until it is killed. */
+/* Never returns: tells through the pipe that it begins, then commits and undoes until it is
+ * killed. */
 static void churn(const char *url, int ready) {
     xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
     xorcast_context *context;
@@ -84,11 +89,14 @@ static void churn(const char *url, int ready) {
         _exit(2);
     xorcast_bundle *bundle = bundle_over(context, weights);
     xorcast_subscriber *subscriber = bundle != NULL ? subscribe(bundle, url) : NULL;
-    if (subscriber == NULL || xorcast_subscriber_poll(subscriber, TIMEOUT_MS, &step) != XORCAST_OK ||
-        xorcast_subscriber_stage(subscriber, step, TIMEOUT_MS) != XORCAST_OK || write(ready, "r", 1) != 1)
+    if (subscriber == NULL ||
+        xorcast_subscriber_poll(subscriber, TIMEOUT_MS, &step) != XORCAST_OK ||
+        xorcast_subscriber_stage(subscriber, step, TIMEOUT_MS) != XORCAST_OK ||
+        write(ready, "r", 1) != 1)
         _exit(3);
     for (;;)
-        if (xorcast_subscriber_commit(subscriber, NULL) != XORCAST_OK || xorcast_subscriber_undo(subscriber) != XORCAST_OK)
+        if (xorcast_subscriber_commit(subscriber, NULL) != XORCAST_OK ||
+            xorcast_subscriber_undo(subscriber) != XORCAST_OK)
             _exit(4);
 }
 
@@ -156,7 +164,8 @@ static void open_trainer(trainer *t, uint64_t seed) {
         t->plain[i] = (uint8_t)model_random(&random);
     as_mapped(t->plain, t->old_bytes);
     t->bundle = plain_bundle(t->context, t->plain);
-    assert_int_equal(xorcast_publisher_open(t->bundle, "tcp:127.0.0.1:0", NULL, &t->publisher), XORCAST_OK);
+    assert_int_equal(xorcast_publisher_open(t->bundle, "tcp:127.0.0.1:0", NULL, &t->publisher),
+                     XORCAST_OK);
     for (uint64_t i = 0; i < WEIGHTS_BYTES; i++)
         if (i % TENSOR_BYTES < TENSOR_BYTES / 2 || model_random(&random) % 100 == 0)
             t->plain[i] ^= (uint8_t)model_random(&random);
@@ -175,7 +184,8 @@ static void close_trainer(trainer *t) {
     free(t->new_bytes);
 }
 
-/* Opening finishes what was interrupted: the weights are a version, and the subscriber says which. */
+/* Opening finishes what was interrupted: the weights are a version, and the subscriber says
+ * which. */
 static bool reopened_is_new(const trainer *t, const char *url) {
     xorcast_version version;
     xorcast_context *context = test_context(3);
@@ -211,7 +221,8 @@ static void test_kill_in_commit(void **state) {
         kill_one(url, model_random(&random) % 8000);
         finished += reopened_is_new(&t, url);
     }
-    print_message("%u of %u kills left a commit that was finished at the next open\n", finished, KILLS);
+    print_message("%u of %u kills left a commit that was finished at the next open\n", finished,
+                  KILLS);
     assert_true(finished > 0);
     close_trainer(&t);
 }

@@ -1,5 +1,5 @@
-/* Publisher to subscriber over each link: steps of all densities, late joiners, keyframes, undo, audit, no change. Compares
- * bytes after every commit. */
+/* Publisher to subscriber over each link: steps of all densities, late joiners, keyframes, undo,
+ * audit, no change. Compares bytes after every commit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +29,8 @@ static void connect_sampler(pair *p, uint32_t threads) {
     assert_int_equal(xorcast_subscriber_open(p->to, url_of(p), NULL, &p->subscriber), XORCAST_OK);
 }
 
-static void open_pair(pair *p, const char *url, uint32_t threads, const xorcast_publisher_options *options) {
+static void open_pair(pair *p, const char *url, uint32_t threads,
+                      const xorcast_publisher_options *options) {
     memset(p, 0, sizeof *p);
     p->trainer = test_context(threads);
     model_create(&p->published, 7);
@@ -73,9 +74,11 @@ static void check_status(xorcast_context *context, xorcast_status status, xorcas
 
 static void follow(pair *p, uint64_t step) {
     uint64_t newest;
-    check_status(p->sampler, xorcast_subscriber_poll(p->subscriber, TIMEOUT_MS, &newest), XORCAST_OK);
+    check_status(p->sampler, xorcast_subscriber_poll(p->subscriber, TIMEOUT_MS, &newest),
+                 XORCAST_OK);
     assert_int_equal(newest, step);
-    check_status(p->sampler, xorcast_subscriber_stage(p->subscriber, newest, TIMEOUT_MS), XORCAST_OK);
+    check_status(p->sampler, xorcast_subscriber_stage(p->subscriber, newest, TIMEOUT_MS),
+                 XORCAST_OK);
     check_status(p->sampler, xorcast_subscriber_commit(p->subscriber, NULL), XORCAST_OK);
     check_status(p->sampler, xorcast_subscriber_wait(p->subscriber, TIMEOUT_MS), XORCAST_OK);
     assert_true(model_equal(&p->published, &p->live));
@@ -150,7 +153,8 @@ static void test_keyframe(void **state) {
     for (uint64_t step = 1; step <= 3; step++)
         publish(&p, step, 1000, NULL);
     assert_int_equal(xorcast_subscriber_poll(p.subscriber, TIMEOUT_MS, &newest), XORCAST_OK);
-    assert_int_equal(xorcast_subscriber_stage(p.subscriber, newest, TIMEOUT_MS), XORCAST_VERSION_GONE);
+    assert_int_equal(xorcast_subscriber_stage(p.subscriber, newest, TIMEOUT_MS),
+                     XORCAST_VERSION_GONE);
     check_status(p.sampler, xorcast_subscriber_keyframe(p.subscriber, TIMEOUT_MS), XORCAST_OK);
     assert_true(model_equal(&p.published, &p.live));
     publish(&p, 4, 1000, NULL);
@@ -254,7 +258,8 @@ static void test_put_rules(void **state) {
     for (uint64_t t = p.published.count - 1; t > 0; t--) {
         const char *name;
         assert_int_equal(xorcast_bundle_name(p.from, t, &name), XORCAST_OK);
-        assert_int_equal(t % 2 ? xorcast_publisher_put(p.publisher, 1, &t, NULL) : xorcast_publisher_keep(p.publisher, 1, &t),
+        assert_int_equal(t % 2 ? xorcast_publisher_put(p.publisher, 1, &t, NULL)
+                               : xorcast_publisher_keep(p.publisher, 1, &t),
                          XORCAST_OK);
     }
     assert_int_equal(xorcast_publisher_finish(p.publisher, NULL), XORCAST_OK);
@@ -264,11 +269,16 @@ static void test_put_rules(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_densities_inproc),      cmocka_unit_test(test_densities_tcp),
-        cmocka_unit_test(test_no_change_advances),    cmocka_unit_test(test_late_joiner_folds),
-        cmocka_unit_test(test_keyframe),              cmocka_unit_test(test_foreign_weights_need_keyframe),
-        cmocka_unit_test(test_restart_is_recognised), cmocka_unit_test(test_undo_and_mixed),
-        cmocka_unit_test(test_audit_finds_and_repairs), cmocka_unit_test(test_put_rules),
+        cmocka_unit_test(test_densities_inproc),
+        cmocka_unit_test(test_densities_tcp),
+        cmocka_unit_test(test_no_change_advances),
+        cmocka_unit_test(test_late_joiner_folds),
+        cmocka_unit_test(test_keyframe),
+        cmocka_unit_test(test_foreign_weights_need_keyframe),
+        cmocka_unit_test(test_restart_is_recognised),
+        cmocka_unit_test(test_undo_and_mixed),
+        cmocka_unit_test(test_audit_finds_and_repairs),
+        cmocka_unit_test(test_put_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
-/* Deltas by hand: a second writer and reader of the delta format, after docs/format.md and apart from
- * the library's own, so that a mistake there cannot hide. Every field may lie; lengths, hashes and
- * checksums are right unless a test changes them.
+/* Deltas by hand: a second writer and reader of the delta format, after docs/format.md and apart
+ * from the library's own, so that a mistake there cannot hide. Every field may lie; lengths, hashes
+ * and checksums are right unless a test changes them.
  *
  * Owns the bytes of parts. Payloads of records are borrowed. */
 #ifndef TEST_DELTA_MAKER_H
@@ -70,7 +70,8 @@ uint32_t made_records(const made_part *part, made_record *records, uint32_t most
 /* Makes the part of these records, with right size, count and hash. */
 void made_set_records(made_part *part, const made_record *records, uint32_t count);
 void made_set_bytes(made_part *part, const uint8_t *bytes, uint64_t count);
-/* The blocks of one record as one block: payloads of foreign codecs. `descriptor`: codec and width. */
+/* The blocks of one record as one block: payloads of foreign codecs. `descriptor`: codec and
+ * width. */
 made_record made_single(uint64_t group, uint64_t chunk, uint8_t descriptor, const uint8_t *block,
                         uint64_t bytes);
 

@@ -16,7 +16,8 @@ uint64_t model_random(uint64_t *state) {
     return z ^ (z >> 31);
 }
 
-void model_add(model *m, const char *name, const char *dtype, uint32_t width, uint32_t rank, uint64_t a, uint64_t b) {
+void model_add(model *m, const char *name, const char *dtype, uint32_t width, uint32_t rank,
+               uint64_t a, uint64_t b) {
     model_tensor *t = &m->tensors[m->count++];
     memset(t, 0, sizeof *t);
     snprintf(t->name, sizeof t->name, "%s", name);
@@ -95,7 +96,8 @@ xorcast_context *test_context(uint32_t threads) {
     return context;
 }
 
-xorcast_bundle *model_bundle(xorcast_context *context, const model *m, uint64_t chunk_bytes, uint64_t seed) {
+xorcast_bundle *model_bundle(xorcast_context *context, const model *m, uint64_t chunk_bytes,
+                             uint64_t seed) {
     xorcast_bundle_options options = XORCAST_BUNDLE_OPTIONS_INIT;
     xorcast_bundle *bundle;
     uint32_t order[MODEL_TENSORS_MAX];
@@ -135,7 +137,9 @@ static int append(void *user, const void *bytes, uint64_t count) {
 }
 
 xorcast_sink test_sink(test_bytes *bytes) { return (xorcast_sink){append, bytes}; }
-xorcast_source test_source(const test_bytes *bytes) { return (xorcast_source){bytes->bytes, bytes->count, NULL, NULL}; }
+xorcast_source test_source(const test_bytes *bytes) {
+    return (xorcast_source){bytes->bytes, bytes->count, NULL, NULL};
+}
 
 void test_bytes_free(test_bytes *bytes) {
     free(bytes->bytes);

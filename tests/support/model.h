@@ -1,5 +1,5 @@
-/* A small model for tests: tensors of many shapes in memory, random bytes, steps that change some of them. Owns its memory;
- * two models of one seed are equal. */
+/* A small model for tests: tensors of many shapes in memory, random bytes, steps that change some
+ * of them. Owns its memory; two models of one seed are equal. */
 #ifndef TEST_MODEL_H
 #define TEST_MODEL_H
 
@@ -27,8 +27,10 @@ typedef struct model {
 
 uint64_t model_random(uint64_t *state);
 
-/* Adds a tensor of random bytes, of rank 0 to 2, to a model that began as zeros with a seed in `random`. */
-void model_add(model *m, const char *name, const char *dtype, uint32_t width, uint32_t rank, uint64_t a, uint64_t b);
+/* Adds a tensor of random bytes, of rank 0 to 2, to a model that began as zeros with a seed in
+ * `random`. */
+void model_add(model *m, const char *name, const char *dtype, uint32_t width, uint32_t rank,
+               uint64_t a, uint64_t b);
 /* Whole and small tensors, 0-d, empty, odd-sized ones, of all element widths. */
 void model_create(model *m, uint64_t seed);
 void model_free(model *m);
@@ -37,7 +39,8 @@ bool model_equal(const model *a, const model *b);
 /* Changes about `per_million` of the bytes; 0: one bit of one tensor. */
 void model_step(model *m, uint64_t seed, uint32_t per_million);
 /* A sealed bundle over the model's memory; tensors are added in an order that depends on `seed`. */
-xorcast_bundle *model_bundle(xorcast_context *context, const model *m, uint64_t chunk_bytes, uint64_t seed);
+xorcast_bundle *model_bundle(xorcast_context *context, const model *m, uint64_t chunk_bytes,
+                             uint64_t seed);
 
 xorcast_context *test_context(uint32_t threads);
 
