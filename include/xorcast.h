@@ -11,7 +11,8 @@
  * Rules that hold for every call unless its own text says otherwise:
  *   status      Negative is a failure, 0 is success, positive is "not now". Outputs (last, named
  *               ..._out) are written only on XORCAST_OK. After a failure the object stays usable
- *               and weights are bit-identical to what they were, except for status XORCAST_WEIGHTS_...
+ *               and weights are bit-identical to what they were, except for a status
+ *               XORCAST_WEIGHTS_...
  *   ownership   What the caller passes stays the caller's; it may be freed when the call returns,
  *               except the memory of tensors, which a bundle refers to until it is destroyed.
  *   threads     One thread at a time per context and what was made from it. Different contexts are
@@ -63,7 +64,7 @@ extern "C" {
     X(DATA_CORRUPT, -302, "REFETCH", 21, "the bytes are damaged or were made by something else")   \
     X(DATA_VERSION, -303, "UPGRADE", 22, "the bytes are in a format this library does not know")   \
     X(DATA_LIMIT, -304, "REFUSE", 23, "the bytes ask for more than the limits allow")              \
-    X(BASE_MISMATCH, -401, "KEYFRAME", 30, "the weights are not this delta's base")                          \
+    X(BASE_MISMATCH, -401, "KEYFRAME", 30, "the weights are not this delta's base")                \
     X(RUN_MISMATCH, -402, "FIX", 31, "the versions belong to different runs")                      \
     X(VERSION_ORDER, -403, "FIX", 32, "the versions do not follow each other")                     \
     X(LAYOUT_MISMATCH, -404, "FIX", 33, "names, dtypes or shapes differ")                          \

@@ -354,6 +354,7 @@ xorcast_status xorcast_bundle_seal(xorcast_bundle *bundle, xorcast_layout *layou
     sum_up(bundle);
     TRY(xci_seal_grid(bundle));
     TRY(xci_seal_fingerprint(bundle));
+    xci_seal_costs(bundle);
     bundle->sealed = true;
     if (layout_out != NULL)
         *layout_out = bundle->layout;

@@ -1,6 +1,6 @@
 /* The journal: see journal.h.
  *
- *     header (4096 bytes) | slots, one a worker: entry number + 1, flag, bytes | flags | table | blocks
+ *     header (4096 bytes) | a slot for each worker | flags | table | blocks
  *
  * A slot says which entry its worker is changing, the entry's flag before, and the chunk's bytes
  * before. Stores of one thread reach a shared mapping in order and stay when the process dies, so a

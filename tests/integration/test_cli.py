@@ -82,16 +82,22 @@ class RoundTrip(ToolTest):
         self.round_trip(old, new)
 
     def test_memory_limit(self):
-        old, new = generate(self.path("c"), "--bytes", "40m")
+        """Memory does not grow with the checkpoints: these are larger than what there is."""
+        old, new = generate(self.path("c"), "--bytes", "200m", "--sparse")
 
         def limit():
-            resource.setrlimit(resource.RLIMIT_AS, (256 << 20, 256 << 20))
+            resource.setrlimit(resource.RLIMIT_AS, (160 << 20, 160 << 20))
 
-        self.good("diff", old, new, "-o", self.path("d"), preexec_fn=limit)
-        self.good("apply", old, self.path("d"), "-o", self.path("out"), preexec_fn=limit)
-        self.same(self.path("out"), new)
+        delta, out = self.path("delta"), self.path("out")
+        for command in (("diff", old, new, "-o", delta), ("apply", old, delta, "-o", out)):
+            self.good(*command, "--threads", 2, preexec_fn=limit)
+        self.same(out, new)
+
+    def test_scratch_limit(self):
+        old, new = generate(self.path("c"), "--bytes", "900k")
         process = self.bad(10, "diff", old, new, "-o", self.path("e"), "--scratch", "4k", "--json")
         self.assertEqual(error_of(process)["status"], "NO_HOST_MEMORY")
+        self.assertFalse(self.path("e").exists())
 
 
 class Fold(ToolTest):

@@ -5,8 +5,9 @@ For each dtype, at a fixed seed: the reward rises by the stated margin over the 
 smaller one in the RL phase; less than a tenth of the bytes changes in every RL step, and the
 warm-up changes clearly more; all rollouts were drawn from the version that the sampler had
 committed; all committed versions are the published ones; the deltas are smaller than full copies
-where little changed; all bytes are equal at the end. Then: the same seed gives the same rewards and digests, a
-sampler that is killed ends the run with a message, and wrong options are refused.
+where little changed; all bytes are equal at the end. Then: the same seed gives the same rewards
+and digests, a killed sampler ends the run with a message, samplers do not outlive a killed
+trainer, and wrong options are refused.
 
 Needs XORCAST_DEMO, the built demo.
 """

@@ -92,8 +92,8 @@ class Decoding(ToolTest):
         changed = sum(len(mask) - mask.count(0) for mask, _, _ in masks)
         elements = sum(any(mask[i:i + chunk.width]) for mask, chunk, _ in masks
                        for i in range(0, len(mask), chunk.width))
-        covered = sum(chunk.bytes for chunk in layout.chunks)
-        all_elements = sum(-(-chunk.bytes // chunk.width) for chunk in layout.chunks)
+        covered = sum(tensor.bytes for tensor in layout.tensors)
+        all_elements = sum(tensor.bytes // ours.element_width(tensor) for tensor in layout.tensors)
         self.assertEqual(delta.counts, [bits, changed, elements, len(masks), covered, all_elements])
         self.assertEqual(delta.payload_bytes, delta.payload_seen)
         self.assertEqual(delta.encoded_bytes, delta.encoded_seen)

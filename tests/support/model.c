@@ -96,8 +96,8 @@ xorcast_context *test_context(uint32_t threads) {
     return context;
 }
 
-xorcast_bundle *model_bundle(xorcast_context *context, const model *m, uint64_t chunk_bytes,
-                             uint64_t seed) {
+xorcast_bundle *model_bundle_layout(xorcast_context *context, const model *m, uint64_t chunk_bytes,
+                                    uint64_t seed, xorcast_layout *layout_out) {
     xorcast_bundle_options options = XORCAST_BUNDLE_OPTIONS_INIT;
     xorcast_bundle *bundle;
     uint32_t order[MODEL_TENSORS_MAX];
@@ -120,8 +120,13 @@ xorcast_bundle *model_bundle(xorcast_context *context, const model *m, uint64_t 
         tensor.data = t->data;
         assert_int_equal(xorcast_bundle_add(bundle, &tensor), XORCAST_OK);
     }
-    assert_int_equal(xorcast_bundle_seal(bundle, NULL), XORCAST_OK);
+    assert_int_equal(xorcast_bundle_seal(bundle, layout_out), XORCAST_OK);
     return bundle;
+}
+
+xorcast_bundle *model_bundle(xorcast_context *context, const model *m, uint64_t chunk_bytes,
+                             uint64_t seed) {
+    return model_bundle_layout(context, m, chunk_bytes, seed, NULL);
 }
 
 static int append(void *user, const void *bytes, uint64_t count) {

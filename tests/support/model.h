@@ -41,6 +41,9 @@ void model_step(model *m, uint64_t seed, uint32_t per_million);
 /* A sealed bundle over the model's memory; tensors are added in an order that depends on `seed`. */
 xorcast_bundle *model_bundle(xorcast_context *context, const model *m, uint64_t chunk_bytes,
                              uint64_t seed);
+/* The same, with what seal reports. */
+xorcast_bundle *model_bundle_layout(xorcast_context *context, const model *m, uint64_t chunk_bytes,
+                                    uint64_t seed, xorcast_layout *layout_out);
 
 xorcast_context *test_context(uint32_t threads);
 

@@ -12,7 +12,10 @@
 #include "codec/lz4_block.h"
 
 #ifndef XCI_BATCH
-#define XCI_BATCH 64u
+#define XCI_BATCH 8u
+#endif
+#ifndef XCI_DEPTH
+#define XCI_DEPTH 4u
 #endif
 
 /* A part of a word's mask. Several literals may make one word. */
@@ -121,13 +124,15 @@ typedef void (*xci_visitor)(void *state, const xci_change *list, uint32_t count)
 XCI_CPU_INLINE bool xci_visit_changes(const xci_block_job *job, xci_visitor visit, void *state) {
     xci_lister lister = {
         .walk = xci_lz4_begin(job->block, job->block_bytes, job->bytes), .weights = job->weights};
-    xci_change lists[2][XCI_BATCH];
-    uint32_t listed = xci_list_changes(&lister, lists[0]);
-    for (uint32_t batch = 0; listed > 0; ++batch) {
-        const uint32_t next = xci_list_changes(&lister, lists[(batch + 1) & 1]);
-        visit(state, lists[batch & 1], listed);
-        listed = next;
-    }
+    xci_change lists[XCI_DEPTH][XCI_BATCH];
+    uint32_t counts[XCI_DEPTH] = {0}, slot = 0;
+    do {
+        slot = (slot + 1) % XCI_DEPTH;
+        visit(state, lists[slot], counts[slot]);
+        counts[slot] = xci_list_changes(&lister, lists[slot]);
+    } while (counts[slot] > 0);
+    for (uint32_t i = 1; i < XCI_DEPTH; ++i)
+        visit(state, lists[(slot + i) % XCI_DEPTH], counts[(slot + i) % XCI_DEPTH]);
     return lister.walk.state == XCI_LZ4_DONE;
 }
 

@@ -1,0 +1,39 @@
+/* What a delta, a publisher and a subscriber of a bundle take at most. Bounds, rounded up to plain
+ * formulas of the grid; a test compares them with the context's high-water mark. */
+#include "base/bytes.h"
+#include "bundle/seal.h"
+
+#define DELTA_FIXED 1024u      /* head, manifest without parts, foot */
+#define RECORD_HEAD 128u       /* of a group, with its entry in the manifest */
+#define RECORD_CHUNK 16u       /* of a chunk in a record's head at worst */
+#define PUBLISHER_TENSOR 768u  /* two twins of a tensor, ranges, alignment of the shadow */
+#define SUBSCRIBER_TENSOR 64u
+#define GROUP_STATE 256u       /* pending state, digests, steps */
+#define CHUNK_WORK 512u        /* a worker's job, view and block of one chunk */
+#define CHUNK_COPIES 8u        /* chunks that a worker holds for gathering and transcoding */
+#define GROUP_COPIES 5u        /* groups that a worker holds: slots, gathered bytes, records */
+#define WORKER_FIXED (UINT64_C(8) << 20) /* zstd and what rounds up */
+
+static uint64_t worker_bytes(const xorcast_bundle *bundle) {
+    const uint64_t chunk_bytes = UINT64_C(1) << bundle->chunk_log2;
+    return GROUP_COPIES * bundle->group_size_max + CHUNK_COPIES * chunk_bytes +
+           bundle->group_chunks_max * CHUNK_WORK +
+           xci_bundle_segment_space(bundle) * sizeof(xci_segment) + WORKER_FIXED;
+}
+
+void xci_seal_costs(xorcast_bundle *bundle) {
+    xorcast_layout *layout = &bundle->layout;
+    const uint64_t threads = xci_context_threads(bundle->context);
+    uint64_t small_bytes = 0; /* with the padding between them */
+    for (uint64_t i = 0; i < bundle->packed_count; i++)
+        small_bytes += xci_round_up(bundle->segments[i].bytes, 8);
+    layout->delta_bound_bytes = DELTA_FIXED + layout->total_bytes + small_bytes +
+                                layout->group_count * RECORD_HEAD +
+                                layout->chunk_count * RECORD_CHUNK;
+    layout->publisher_bytes = WORKER_FIXED + layout->total_bytes + small_bytes +
+                              layout->tensor_count * PUBLISHER_TENSOR +
+                              layout->group_count * GROUP_STATE + threads * worker_bytes(bundle);
+    layout->subscriber_bytes = WORKER_FIXED + layout->chunk_count * sizeof(xorcast_digest) +
+                               layout->tensor_count * SUBSCRIBER_TENSOR +
+                               layout->group_count * GROUP_STATE + threads * worker_bytes(bundle);
+}
