@@ -43,13 +43,6 @@ static inline void xci_digest_add(xorcast_digest *digest, uint64_t value, uint64
     digest->lane[1] += high;
 }
 
-static inline void xci_digest_subtract(xorcast_digest *digest, uint64_t value, uint64_t key) {
-    uint64_t low, high;
-    xci_digest_term(value, key, &low, &high);
-    digest->lane[0] -= low;
-    digest->lane[1] -= high;
-}
-
 static inline void xci_digest_merge(xorcast_digest *digest, const xorcast_digest *other) {
     digest->lane[0] += other->lane[0];
     digest->lane[1] += other->lane[1];

@@ -265,17 +265,10 @@ static xorcast_status next_tensor(xorcast_bundle *bundle, xci_tensor **tensor_ou
 }
 
 static xorcast_status add_alias(xorcast_bundle *bundle, const xorcast_tensor *tensor) {
-    void *memory = bundle->aliases, *name, *target;
-    uint64_t capacity = bundle->alias_capacity * sizeof(xci_alias);
+    void *name, *target;
     TRY(xci_arena_copy(bundle->arena, tensor->name, strlen(tensor->name) + 1, &name));
     TRY(xci_arena_copy(bundle->arena, tensor->alias_of, strlen(tensor->alias_of) + 1, &target));
-    const xorcast_status status = xci_reserve(bundle->context, &memory, &capacity,
-                                              (bundle->alias_count + 1) * sizeof(xci_alias));
-    bundle->aliases = memory;
-    bundle->alias_capacity = capacity / sizeof(xci_alias);
-    TRY(status);
-    bundle->aliases[bundle->alias_count++] = (xci_alias){name, target, XORCAST_NO_INDEX};
-    return XORCAST_OK;
+    return xci_bundle_list_alias(bundle, name, target);
 }
 
 xorcast_status xorcast_bundle_add(xorcast_bundle *bundle, const xorcast_tensor *tensor) {

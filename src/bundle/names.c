@@ -52,7 +52,8 @@ static int by_storage(const void *a, const void *b) {
     return x->tensor < y->tensor ? -1 : x->tensor > y->tensor;
 }
 
-static xorcast_status keep_as_alias(xorcast_bundle *bundle, uint64_t tensor, uint64_t original) {
+xorcast_status xci_bundle_list_alias(xorcast_bundle *bundle, const char *name,
+                                     const char *target) {
     void *memory = bundle->aliases;
     uint64_t capacity = bundle->alias_capacity * sizeof(xci_alias);
     const xorcast_status status = xci_reserve(bundle->context, &memory, &capacity,
@@ -60,8 +61,13 @@ static xorcast_status keep_as_alias(xorcast_bundle *bundle, uint64_t tensor, uin
     bundle->aliases = memory;
     bundle->alias_capacity = capacity / sizeof(xci_alias);
     TRY(status);
-    bundle->aliases[bundle->alias_count++] =
-        (xci_alias){bundle->tensors[tensor].name, bundle->tensors[original].name, XORCAST_NO_INDEX};
+    bundle->aliases[bundle->alias_count++] = (xci_alias){name, target, XORCAST_NO_INDEX};
+    return XORCAST_OK;
+}
+
+static xorcast_status keep_as_alias(xorcast_bundle *bundle, uint64_t tensor, uint64_t original) {
+    TRY(xci_bundle_list_alias(bundle, bundle->tensors[tensor].name,
+                              bundle->tensors[original].name));
     bundle->tensors[tensor].name = NULL;
     return XORCAST_OK;
 }

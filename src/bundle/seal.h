@@ -4,6 +4,9 @@
 
 #include "bundle/bundle.h"
 
+/* Adds an alias; both strings lie in the arena. */
+xorcast_status xci_bundle_list_alias(xorcast_bundle *bundle, const char *name, const char *target);
+
 /* Sorts by name, refuses duplicates, resolves aliases, refuses overlapping memory (names.c,
  * overlap.c). */
 xorcast_status xci_seal_names(xorcast_bundle *bundle);

@@ -362,7 +362,10 @@ static xorcast_status put_tensors(xci_pending *pending, put_job *job, uint64_t c
         else if (tensor->bytes == 0 ||
                  --pending->small_left[tensor->first_chunk - bundle->whole_chunk_count] > 0)
             continue;
-        wide[wide_count++] = (put_range){0, tensor->first_chunk, end};
+        if (wide_count > 0 && wide[wide_count - 1].end == tensor->first_chunk)
+            wide[wide_count - 1].end = end; /* tensors in order, the usual case: little to sort */
+        else
+            wide[wide_count++] = (put_range){0, tensor->first_chunk, end};
     }
     if (wide_count == 0)
         return XORCAST_OK;

@@ -884,7 +884,8 @@ static void test_parts_swapped_missing_foreign(void **state) {
     made_write(&r.made, &out);
     refuse(&r, &out, XORCAST_DATA_CORRUPT, NULL); /* and counts tell when nothing else does */
     r.made.parts[3] = last;
-    r.made.part_count = r.made.parts_made = r.made.group_count = 4;
+    r.made.part_count = r.made.group_count = 4;
+    r.made.parts_made = 4;
     made_write(&r.made, &out);
     accept_and_free(&r, out);
     rig_close(&other);
