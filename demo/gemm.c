@@ -8,6 +8,9 @@
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define LANES 8
 #define TILE_ROWS 4
+#define WIDTH 2         /* vectors of a tile of c */
+#define BLOCK_ROWS 8    /* of a, with 512 columns 16 KB */
+#define BLOCK_DEPTH 256 /* rows of a panel, 8 KB */
 
 typedef float lanes
     __attribute__((vector_size(LANES * sizeof(float)), aligned(sizeof(float)), may_alias));
@@ -43,55 +46,78 @@ ALWAYS_INLINE void dot_tile(size_t height, size_t columns, size_t depth, const f
     }
 }
 
+/* Few rows of a at a time against all rows of b: those of a stay in the nearest cache. */
 ALWAYS_INLINE void times_transposed_body(size_t rows, size_t columns, size_t depth, const float *a,
                                          const float *b, float *c) {
-    for (size_t j = 0; j < columns; j += 2) {
-        size_t i = 0;
-        for (; i + TILE_ROWS <= rows; i += TILE_ROWS)
-            dot_tile(TILE_ROWS, columns, depth, a + i * depth, b + j * depth, c + i * columns + j);
-        for (; i < rows; i++)
-            dot_tile(1, columns, depth, a + i * depth, b + j * depth, c + i * columns + j);
+    for (size_t first = 0; first < rows; first += BLOCK_ROWS) {
+        const size_t last = rows - first < BLOCK_ROWS ? rows : first + BLOCK_ROWS;
+        for (size_t j = 0; j < columns; j += 2) {
+            size_t i = first;
+            for (; i + TILE_ROWS <= last; i += TILE_ROWS)
+                dot_tile(TILE_ROWS, columns, depth, a + i * depth, b + j * depth,
+                         c + i * columns + j);
+            for (; i < last; i++)
+                dot_tile(1, columns, depth, a + i * depth, b + j * depth, c + i * columns + j);
+        }
     }
 }
 
-/* `height` rows by `width` vectors of c; element (i, k) of a lies at a[i * row_step + k *
- * depth_step]. */
-ALWAYS_INLINE void outer_tile(size_t height, size_t width, size_t columns, size_t depth,
-                              const float *a, size_t row_step, size_t depth_step, const float *b,
-                              float *c) {
-    lanes sums[TILE_ROWS][2];
+/* A panel of b: WIDTH vectors of each of some of its rows, side by side. */
+typedef struct panel {
+    size_t depth;
+    lanes rows[BLOCK_DEPTH][WIDTH];
+} panel;
+
+ALWAYS_INLINE void pack(panel *to, size_t width, size_t columns, const float *b) {
+    for (size_t k = 0; k < to->depth; k++)
+        for (size_t j = 0; j < width; j++)
+            to->rows[k][j] = *(const lanes *)(b + k * columns + j * LANES);
+}
+
+/* `height` rows by `width` vectors of c; a's element (i, k) lies at i * row_step + k * depth_step. */
+ALWAYS_INLINE void outer_tile(size_t height, size_t width, size_t columns, const float *a,
+                              size_t row_step, size_t depth_step, const panel *b, float *c) {
+    lanes sums[TILE_ROWS][WIDTH];
     for (size_t i = 0; i < height; i++)
         for (size_t j = 0; j < width; j++)
             sums[i][j] = *(const lanes *)(c + i * columns + j * LANES);
-    for (size_t k = 0; k < depth; k++)
+    for (size_t k = 0; k < b->depth; k++)
         for (size_t i = 0; i < height; i++)
             for (size_t j = 0; j < width; j++)
-                sums[i][j] += a[i * row_step + k * depth_step] *
-                              *(const lanes *)(b + k * columns + j * LANES);
+                sums[i][j] += a[i * row_step + k * depth_step] * b->rows[k][j];
     for (size_t i = 0; i < height; i++)
         for (size_t j = 0; j < width; j++)
             *(lanes *)(c + i * columns + j * LANES) = sums[i][j];
 }
 
-ALWAYS_INLINE void outer_columns(size_t width, size_t rows, size_t columns, size_t depth,
-                                 const float *a, size_t row_step, size_t depth_step, const float *b,
-                                 float *c) {
+ALWAYS_INLINE void outer_columns(size_t width, size_t rows, size_t columns, const float *a,
+                                 size_t row_step, size_t depth_step, const panel *b, float *c) {
     size_t i = 0;
     for (; i + TILE_ROWS <= rows; i += TILE_ROWS)
-        outer_tile(TILE_ROWS, width, columns, depth, a + i * row_step, row_step, depth_step, b,
+        outer_tile(TILE_ROWS, width, columns, a + i * row_step, row_step, depth_step, b,
                    c + i * columns);
     for (; i < rows; i++)
-        outer_tile(1, width, columns, depth, a + i * row_step, row_step, depth_step, b,
-                   c + i * columns);
+        outer_tile(1, width, columns, a + i * row_step, row_step, depth_step, b, c + i * columns);
 }
 
 ALWAYS_INLINE void add_body(size_t rows, size_t columns, size_t depth, const float *a,
                             size_t row_step, size_t depth_step, const float *b, float *c) {
-    size_t j = 0;
-    for (; j + 2 * LANES <= columns; j += 2 * LANES)
-        outer_columns(2, rows, columns, depth, a, row_step, depth_step, b + j, c + j);
-    if (j < columns)
-        outer_columns(1, rows, columns, depth, a, row_step, depth_step, b + j, c + j);
+    panel packed;
+    for (size_t k = 0; k < depth; k += BLOCK_DEPTH) {
+        packed.depth = depth - k < BLOCK_DEPTH ? depth - k : BLOCK_DEPTH;
+        const float *from = b + k * columns;
+        size_t j = 0;
+        for (; j + WIDTH * LANES <= columns; j += WIDTH * LANES) {
+            pack(&packed, WIDTH, columns, from + j);
+            outer_columns(WIDTH, rows, columns, a + k * depth_step, row_step, depth_step, &packed,
+                          c + j);
+        }
+        if (j < columns) {
+            pack(&packed, 1, columns, from + j);
+            outer_columns(1, rows, columns, a + k * depth_step, row_step, depth_step, &packed,
+                          c + j);
+        }
+    }
 }
 
 static void times_transposed_plain(size_t rows, size_t columns, size_t depth, const float *a,

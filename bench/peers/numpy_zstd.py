@@ -12,6 +12,7 @@ import json
 import os
 import statistics
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -42,6 +43,18 @@ def xor(a, b, out):
     wide_a, wide_b, wide_out = (x[:whole].view(np.uint64) for x in (a, b, out))
     np.bitwise_xor(wide_a, wide_b, out=wide_out)
     np.bitwise_xor(a[whole:], b[whole:], out=out[whole:])
+
+
+def machine():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        names = [line.split(": ", 1)[1].strip() for line in file if line.startswith("model name")]
+    return names[0] if names else "unknown"
+
+
+def commit():
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], check=False,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return done.stdout.strip() or "unknown"
 
 
 class Worker(threading.local):
@@ -101,6 +114,8 @@ def main():
     totals = [t + r for t, r in zip(trainer_seconds, receiver_seconds)][1:]
     row = {
         "row": "peer_numpy_zstd1_xxh3",
+        "machine": machine(),
+        "commit": commit(),
         "command": " ".join(sys.argv),
         "threads": arguments.threads,
         "weight_bytes": total,

@@ -284,7 +284,9 @@ static void pass_group(fold_job *job) {
     }
 }
 
-static xorcast_status fold_groups(fold_job *job, xci_delta_writer *out) {
+static xorcast_status fold_groups(fold_job *job, const xorcast_delta_options *options,
+                                  xci_delta_writer *out) {
+    const xci_manifest *first = &job->inputs[0].reader.manifest;
     void *memory;
     TRY(xci_allocate_zeroed(job->context, xci_context_threads(job->context) * mask_space(job),
                             &memory));
@@ -300,6 +302,9 @@ static xorcast_status fold_groups(fold_job *job, xci_delta_writer *out) {
         TRY(xci_pool_run(job->context->shared->pool, job->chunk_count, fold_chunk, job));
         TRY(write_group(job, out));
         pass_group(job);
+        if (options->progress != NULL)
+            options->progress(options->user, (job->group + 1) * first->info.group_bytes,
+                              first->layout_group_count * first->info.group_bytes);
     }
 }
 
@@ -427,7 +432,7 @@ static xorcast_status fold_to(fold_job *job, const xorcast_source *sources,
     job->group_bytes_max = xci_manifest_limits(&job->inputs[0].reader.manifest).raw_bytes;
     TRY(xci_group_writer_open(&job->writer, job->context, &manifest->encoding));
     TRY(xci_sink_writer_begin(out, job->context, sink));
-    TRY(fold_groups(job, &out->writer));
+    TRY(fold_groups(job, options, &out->writer));
     fill_manifest(job, options, manifest);
     uint8_t *owned;
     xorcast_status status = fold_attachments(job, manifest, &owned);

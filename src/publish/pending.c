@@ -121,7 +121,8 @@ void xci_pending_reset(xci_pending *pending) {
         memset(pending->seen, 0, bundle->tensor_count);
     pending->seen_count = 0;
     memset(&pending->counts, 0, sizeof pending->counts);
-    pending->encoded_bytes = pending->encode_ns = pending->frame_ns = 0;
+    pending->encoded_bytes = 0;
+    pending->put_ns = pending->encode_ns = pending->frame_ns = pending->bound_ns = 0;
     if (pending->bound != NULL)
         xci_bound_reset(pending->bound);
 }
@@ -197,12 +198,14 @@ static xorcast_status complete_group(xci_pending *pending, xci_encode_worker *wo
     xorcast_status status = XORCAST_OK;
     if (record->block_count > 0 && pending->bound != NULL)
         status = xci_bound_add(pending->bound, pending->bundle, record);
+    const uint64_t measured = xci_now_ns();
     if (status == XORCAST_OK && record->block_count > 0)
         status = xci_group_write(&worker->writer, record, &group->written);
     drop_pieces(pending->bundle->context, group);
     xci_release(pending->bundle->context, memory);
     pthread_mutex_lock(&pending->lock);
-    pending->frame_ns += xci_now_ns() - begun;
+    pending->bound_ns += measured - begun;
+    pending->frame_ns += xci_now_ns() - measured;
     pthread_mutex_unlock(&pending->lock);
     return status;
 }
@@ -401,11 +404,13 @@ xorcast_status xci_pending_put(xci_pending *pending, uint64_t count, const uint6
     put_job job = {pending, NULL, 0, keep};
     xorcast_context *context = pending->bundle->context;
     void *wide;
+    const uint64_t begun = xci_now_ns();
     TRY(xci_allocate_array(context, count, sizeof(put_range), &wide));
     xorcast_status status = mark_seen(pending, count, indices);
     if (status == XORCAST_OK)
         status = put_tensors(pending, &job, count, indices, data, wide);
     xci_release(context, wide);
     xci_release(context, job.ranges);
+    pending->put_ns += xci_now_ns() - begun;
     return status;
 }

@@ -31,7 +31,8 @@ typedef struct xci_pending {
     struct xci_bound *bound;  /* or NULL */
     xorcast_counts counts;
     uint64_t encoded_bytes;
-    uint64_t encode_ns, frame_ns; /* summed over workers */
+    uint64_t put_ns;                        /* of put, by the clock */
+    uint64_t encode_ns, frame_ns, bound_ns; /* what the workers did then, summed over them */
 } xci_pending;
 
 xorcast_status xci_pending_open(xci_pending *pending, xorcast_bundle *bundle, xci_shadow *shadow,

@@ -328,12 +328,15 @@ static void end_publication(publication *p) {
 static void note_stats(xorcast_publisher *publisher, const xci_manifest *manifest,
                        uint64_t frame_ns, uint64_t shadow_ns) {
     xorcast_publisher_stats *stats = &publisher->stats;
+    const xci_pending *pending = &publisher->pending;
     stats->delta = manifest->info;
-    if (publisher->pending.bound != NULL)
-        stats->delta.entropy_bound_bytes =
-            xci_bound_bytes(publisher->pending.bound, publisher->bundle);
-    stats->encode_ns = publisher->pending.encode_ns;
-    stats->frame_ns = publisher->pending.frame_ns + frame_ns;
+    if (pending->bound != NULL)
+        stats->delta.entropy_bound_bytes = xci_bound_bytes(pending->bound, publisher->bundle);
+    /* Workers do all of it at once: put's time by the clock is split as their time was spent. */
+    const double work = (double)(pending->encode_ns + pending->frame_ns + pending->bound_ns);
+    const double share = work > 0 ? (double)pending->put_ns / work : 0;
+    stats->encode_ns = (uint64_t)(share * (double)pending->encode_ns);
+    stats->frame_ns = (uint64_t)(share * (double)pending->frame_ns) + frame_ns;
     stats->shadow_ns = shadow_ns;
 }
 

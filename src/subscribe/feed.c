@@ -84,7 +84,13 @@ xorcast_status xci_feed_connect(xci_feed *feed, uint64_t deadline_ns) {
         return XORCAST_OK;
     xorcast_context *context = feed->context;
     xci_about about;
-    TRY(feed->link->peer_open(context, feed->url, feed->insecure, deadline_ns, &feed->peer));
+    const xorcast_status opened =
+        feed->link->peer_open(context, feed->url, feed->insecure, deadline_ns, &feed->peer);
+    if (opened == XORCAST_LINK_REFUSED || opened == XORCAST_NOT_FOUND)
+        FAIL(context, XORCAST_LINK_DOWN,
+             "the publisher at %s is gone; the weights stay what they are, and poll connects again "
+             "when it is back", feed->url);
+    TRY(opened);
     xorcast_status status = read_about(feed, deadline_ns, &about);
     if (status == XORCAST_OK &&
         memcmp(about.fingerprint, feed->about.fingerprint, sizeof about.fingerprint) != 0)

@@ -5,7 +5,6 @@ publish`, and every object must be what the text says, down to the last byte.
 Follows, catches up and takes a keyframe by hand; the bytes it ends with are the checkpoint's.
 """
 
-import os
 import pathlib
 import socket
 import struct

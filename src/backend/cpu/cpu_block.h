@@ -12,10 +12,10 @@
 #include "codec/lz4_block.h"
 
 #ifndef XCI_BATCH
-#define XCI_BATCH 8u
+#define XCI_BATCH 16u
 #endif
 #ifndef XCI_DEPTH
-#define XCI_DEPTH 4u
+#define XCI_DEPTH 2u
 #endif
 
 /* A part of a word's mask. Several literals may make one word. */

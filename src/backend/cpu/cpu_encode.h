@@ -20,120 +20,109 @@
 #define XCI_AHEAD 2048u
 #endif
 
-typedef struct xci_encoder {
-    const uint8_t *old_bytes, *new_bytes;
-    uint32_t bytes;
-    xci_tally tally;
-    xci_cursor cursor;
-    xci_writer writer;
-    bool fits; /* the block is still smaller than raw */
-} xci_encoder;
-
 /* A hint: the address may lie beyond the chunk, where the next one usually is. */
 XCI_CPU_INLINE void xci_prefetch(const uint8_t *at, size_t distance) {
-#ifndef HINT
-#define HINT 3
-#endif
-    __builtin_prefetch((const void *)((uintptr_t)at + distance), 0, HINT);
+    __builtin_prefetch((const void *)((uintptr_t)at + distance));
 }
 
-/* Counts listed words and gives their masks. While that goes on, the lines from `ahead` on are fetched. */
-static __attribute__((noinline)) void xci_tally_words(xci_encoder *encoder, const uint32_t *list, uint32_t count,
-                                                      size_t ahead, uint64_t *masks) {
-    const uint8_t *const old_bytes = encoder->old_bytes, *const new_bytes = encoder->new_bytes;
-    const uint32_t bytes = encoder->bytes;
-    xci_tally tally = encoder->tally;
-    for (uint32_t i = 0; i < count; ++i) {
-        xci_prefetch(old_bytes, ahead + i * XCI_LINE);
-        xci_prefetch(new_bytes, ahead + i * XCI_LINE);
-        const uint64_t old_word = xci_load_word(old_bytes, list[i], bytes);
-        masks[i] = old_word ^ xci_load_word(new_bytes, list[i], bytes);
-        xci_tally_word(&tally, &encoder->cursor, list[i], old_word, masks[i]);
-    }
-    encoder->tally = tally;
-}
-
-XCI_CPU_INLINE void xci_write_words(xci_encoder *encoder, const uint32_t *list, uint32_t count,
-                                    const uint64_t *masks, uint32_t codec) {
-    xci_writer writer = encoder->writer;
-    writer.codec = codec;
-    bool fits = encoder->fits;
-    for (uint32_t i = 0; i < count && fits; ++i)
-        fits = xci_write_word(&writer, list[i], masks[i]);
-    encoder->writer = writer;
-    encoder->fits = fits;
-}
-
-static __attribute__((noinline)) void xci_encode_words(xci_encoder *encoder, const uint32_t *list, uint32_t count,
-                                                       size_t ahead) {
-    uint64_t masks[XCI_ENCODE_BATCH];
-    xci_tally_words(encoder, list, count, ahead, masks);
-    if (!encoder->fits)
-        return;
-    if (encoder->writer.codec == XORCAST_CODEC_LZ4)
-        xci_write_words(encoder, list, count, masks, XORCAST_CODEC_LZ4);
-    else
-        xci_write_words(encoder, list, count, masks, XORCAST_CODEC_SNAPPY);
-}
-
-/* Lists the last line of a chunk, which is not whole. */
-XCI_CPU_INLINE uint32_t xci_list_rest(const xci_encode_job *job, uint32_t offset, uint32_t *list) {
-    uint8_t old_line[XCI_LINE] = {0}, new_line[XCI_LINE] = {0};
-    memcpy(old_line, job->old_bytes + offset, job->bytes - offset);
-    memcpy(new_line, job->new_bytes + offset, job->bytes - offset);
-    return list_line(old_line, new_line, offset / 8, list);
-}
-
-/* Streams the chunk. */
-XCI_CPU_INLINE void xci_encode_stream(xci_encoder *encoder, const xci_encode_job *job) {
+/* Words of a chunk that differ, found line by line. */
+typedef struct xci_differ {
+    const uint8_t *old_bytes, *new_bytes;
+    uint32_t bytes, offset; /* of the chunk, and looked at so far */
+    uint32_t listed;
     uint32_t list[XCI_ENCODE_BATCH + 2 * XCI_LINE_WORDS];
-    uint32_t listed = 0, offset = 0;
-    for (; job->bytes - offset >= XCI_LINE; offset += XCI_LINE) {
-        xci_prefetch(job->old_bytes, offset + XCI_AHEAD);
-        xci_prefetch(job->new_bytes, offset + XCI_AHEAD);
-        listed += list_line(job->old_bytes + offset, job->new_bytes + offset, offset / 8, list + listed);
-        if (listed >= XCI_ENCODE_BATCH) {
-            xci_encode_words(encoder, list, XCI_ENCODE_BATCH, offset + XCI_AHEAD);
-            memcpy(list, list + XCI_ENCODE_BATCH, XCI_LINE_WORDS * sizeof *list);
-            listed -= XCI_ENCODE_BATCH;
-        }
-    }
-    if (offset < job->bytes)
-        listed += xci_list_rest(job, offset, list + listed);
-    const uint32_t batch = listed < XCI_ENCODE_BATCH ? listed : XCI_ENCODE_BATCH;
-    xci_encode_words(encoder, list, batch, offset + XCI_AHEAD);
-    xci_encode_words(encoder, list + batch, listed - batch, offset + XCI_AHEAD);
+} xci_differ;
+
+/* The last line of a chunk, which is not whole. */
+XCI_CPU_INLINE void xci_diff_rest(xci_differ *differ) {
+    uint8_t old_line[XCI_LINE] = {0}, new_line[XCI_LINE] = {0};
+    memcpy(old_line, differ->old_bytes + differ->offset, differ->bytes - differ->offset);
+    memcpy(new_line, differ->new_bytes + differ->offset, differ->bytes - differ->offset);
+    differ->listed += list_line(old_line, new_line, differ->offset / 8, differ->list + differ->listed);
+    differ->offset = differ->bytes;
 }
 
-static void xci_encode_chunk(xci_encode_job *job) {
-    const uint32_t codec = job->codec;
-    xci_encoder encoder = {
-        .old_bytes = job->old_bytes,
-        .new_bytes = job->new_bytes,
-        .bytes = job->bytes,
-        .tally = xci_tally_begin(job->element_bytes),
-        .cursor = xci_cursor_begin(job->segments, job->segment_count),
-        .fits = codec != XORCAST_CODEC_RAW,
-    };
-    xci_write_begin(&encoder.writer, job, codec);
-    xci_encode_stream(&encoder, job);
-    const xci_tally *tally = &encoder.tally;
-    job->bits_changed = tally->bits;
-    job->bytes_changed = (uint32_t)tally->bytes;
-    job->elements_changed = (uint32_t)tally->elements;
-    job->change = (xorcast_digest){{tally->low, tally->high}};
+/* Looks at lines until a batch is full or the chunk is at its end. */
+XCI_CPU_INLINE void xci_diff_lines(xci_differ *differ) {
+    const uint8_t *const old_bytes = differ->old_bytes, *const new_bytes = differ->new_bytes;
+    const uint32_t whole = differ->bytes / XCI_LINE * XCI_LINE;
+    uint32_t offset = differ->offset, listed = differ->listed;
+    for (; offset < whole && listed < XCI_ENCODE_BATCH; offset += XCI_LINE) {
+        xci_prefetch(old_bytes, offset + XCI_AHEAD);
+        xci_prefetch(new_bytes, offset + XCI_AHEAD);
+        listed += list_line(old_bytes + offset, new_bytes + offset, offset / 8, differ->list + listed);
+    }
+    differ->offset = offset;
+    differ->listed = listed;
+    if (listed < XCI_ENCODE_BATCH && offset < differ->bytes)
+        xci_diff_rest(differ);
+}
+
+/* Counts and writes a batch. While that goes on, the lines after those already on their way are fetched. */
+XCI_CPU_INLINE bool xci_encode_words(const xci_differ *differ, uint32_t count, xci_tally *tally, xci_cursor *cursor,
+                                     xci_writer *writer, bool fits) {
+    uint64_t masks[XCI_ENCODE_BATCH];
+    for (uint32_t i = 0; i < count; ++i) {
+        const uint32_t word = differ->list[i];
+        xci_prefetch(differ->old_bytes, differ->offset + XCI_AHEAD + i * XCI_LINE);
+        xci_prefetch(differ->new_bytes, differ->offset + XCI_AHEAD + i * XCI_LINE);
+        const uint64_t old_word = xci_load_word(differ->old_bytes, word, differ->bytes);
+        masks[i] = old_word ^ xci_load_word(differ->new_bytes, word, differ->bytes);
+        xci_tally_word(tally, cursor, word, old_word, masks[i]);
+    }
+    for (uint32_t i = 0; i < count && fits; ++i)
+        fits = xci_write_word(writer, differ->list[i], masks[i]);
+    return fits;
+}
+
+/* `codec` is a constant wherever this is inlined. */
+XCI_CPU_INLINE void xci_encode_chunk(xci_encode_job *job, uint32_t codec) {
+    xci_differ differ = {.old_bytes = job->old_bytes, .new_bytes = job->new_bytes, .bytes = job->bytes};
+    xci_tally tally = xci_tally_begin(job->element_bytes);
+    xci_cursor cursor = xci_cursor_begin(job->segments, job->segment_count);
+    xci_writer writer = xci_write_begin(job, codec);
+    bool fits = codec != XORCAST_CODEC_RAW; /* the block is still smaller than raw */
+    while (differ.offset < differ.bytes || differ.listed > 0) {
+        xci_diff_lines(&differ);
+        const uint32_t count = differ.listed < XCI_ENCODE_BATCH ? differ.listed : XCI_ENCODE_BATCH;
+        fits = xci_encode_words(&differ, count, &tally, &cursor, &writer, fits);
+        memcpy(differ.list, differ.list + XCI_ENCODE_BATCH, XCI_LINE_WORDS * sizeof *differ.list);
+        differ.listed -= count;
+    }
+    job->bits_changed = tally.bits;
+    job->bytes_changed = (uint32_t)tally.bytes;
+    job->elements_changed = (uint32_t)tally.elements;
+    job->change = (xorcast_digest){{tally.low, tally.high}};
     job->block_codec = codec;
-    job->block_bytes = tally->bytes != 0 && encoder.fits ? xci_write_end(&encoder.writer) : 0;
-    if (tally->bytes != 0 && job->block_bytes == 0) {
+    job->block_bytes = tally.bytes != 0 && fits ? xci_write_end(&writer) : 0;
+    if (tally.bytes != 0 && job->block_bytes == 0) {
         job->block_codec = XORCAST_CODEC_RAW;
         job->block_bytes = job->bytes;
         xci_xor(job->block, job->old_bytes, job->new_bytes, job->bytes);
     }
 }
 
+static __attribute__((noinline)) void encode_raw(xci_encode_job *job) {
+    xci_encode_chunk(job, XORCAST_CODEC_RAW);
+}
+
+static __attribute__((noinline)) void encode_lz4(xci_encode_job *job) {
+    xci_encode_chunk(job, XORCAST_CODEC_LZ4);
+}
+
+static __attribute__((noinline)) void encode_snappy(xci_encode_job *job) {
+    xci_encode_chunk(job, XORCAST_CODEC_SNAPPY);
+}
+
 static void encode(xci_encode_job *jobs, uint64_t count) {
-    for (uint64_t i = 0; i < count; ++i)
-        xci_encode_chunk(&jobs[i]);
+    for (uint64_t i = 0; i < count; ++i) {
+        if (jobs[i].codec == XORCAST_CODEC_LZ4)
+            encode_lz4(&jobs[i]);
+        else if (jobs[i].codec == XORCAST_CODEC_SNAPPY)
+            encode_snappy(&jobs[i]);
+        else
+            encode_raw(&jobs[i]);
+    }
 }
 
 #endif

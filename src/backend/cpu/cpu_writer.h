@@ -42,19 +42,20 @@ XCI_CPU_INLINE void xci_xor16(uint8_t *out, const uint8_t *old_bytes, const uint
     xci_store64(out + 8, high);
 }
 
-XCI_CPU_INLINE void xci_write_begin(xci_writer *writer, const xci_encode_job *job, uint32_t codec) {
+XCI_CPU_INLINE xci_writer xci_write_begin(const xci_encode_job *job, uint32_t codec) {
     const uint32_t bytes = job->bytes;
-    *writer = (xci_writer){
+    xci_writer writer = {
         .old_bytes = job->old_bytes, .new_bytes = job->new_bytes, .bytes = bytes, .codec = codec,
         .zero_end = bytes, .copy_end = bytes,
         .block = job->block, .at = job->block, .limit = job->block + bytes,
     };
     if (codec == XORCAST_CODEC_LZ4) {
-        writer->zero_end = bytes > XCI_LZ4_LAST_MATCH_START ? bytes - XCI_LZ4_LAST_MATCH_START : 0;
-        writer->copy_end = bytes - (uint32_t)xci_min(bytes, XCI_LZ4_LAST_LITERALS);
-    } else {
-        writer->at += xci_varint_put(writer->at, bytes);
+        writer.zero_end = bytes > XCI_LZ4_LAST_MATCH_START ? bytes - XCI_LZ4_LAST_MATCH_START : 0;
+        writer.copy_end = bytes - (uint32_t)xci_min(bytes, XCI_LZ4_LAST_LITERALS);
+    } else if (codec == XORCAST_CODEC_SNAPPY) {
+        writer.at += xci_varint_put(writer.at, bytes);
     }
+    return writer;
 }
 
 XCI_CPU_INLINE void xci_write_literals(xci_writer *writer, uint32_t count) {
