@@ -323,7 +323,7 @@ typedef struct xorcast_delta_options {
     xorcast_encoding encoding;
     const char *run;        /* NULL: not named */
     uint64_t base_step, target_step;
-    /* or NULL; any thread */
+    /* From the calling thread, now and then; NULL: none. */
     void (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes);
     void *user;
 } xorcast_delta_options;
