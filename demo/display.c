@@ -15,7 +15,7 @@
 
 /* Sums over the steps of a phase. */
 typedef struct phase_sums {
-    uint64_t steps, wire_bytes, full_bytes;
+    uint64_t steps, wire_bytes, full_bytes, pause_ns;
     double bytes_percent;
 } phase_sums;
 
@@ -25,7 +25,7 @@ struct display {
     float *rewards;
     uint64_t steps;
     phase_sums warmup, rl;
-    uint64_t pause_sum_ns, longest_pause_ns;
+    uint64_t longest_pause_ns;
     uint64_t follow_ns, overlap_ns; /* fetching and staging; of that, beside generation */
 };
 
@@ -164,18 +164,18 @@ static uint64_t larger(uint64_t a, uint64_t b) {
 
 /* Adds the step to the sums; the slowest of the samplers in each time stands for all. */
 static synced_message take_in(display *self, const step_report *report) {
+    phase_sums *phase = report->warmup ? &self->warmup : &self->rl;
     synced_message slowest = {0};
     for (size_t i = 0; i < SAMPLERS; i++) {
         const synced_message *synced = &report->samplers[i].synced;
         slowest.ship_ns = larger(slowest.ship_ns, synced->ship_ns);
         slowest.stage_ns = larger(slowest.stage_ns, synced->stage_ns);
         slowest.pause_ns = larger(slowest.pause_ns, synced->pause_ns);
-        self->pause_sum_ns += synced->pause_ns;
+        phase->pause_ns += synced->pause_ns;
         self->follow_ns += synced->follow_ns;
         self->overlap_ns += synced->overlap_ns;
     }
     self->longest_pause_ns = larger(self->longest_pause_ns, slowest.pause_ns);
-    phase_sums *phase = report->warmup ? &self->warmup : &self->rl;
     phase->steps++;
     phase->wire_bytes += report->wire_bytes * SAMPLERS;
     phase->full_bytes += report->full_bytes * SAMPLERS;
@@ -202,12 +202,13 @@ static void print_phase(const char *name, const phase_sums *phase) {
     if (phase->steps == 0)
         return;
     (void)printf("%-9s %llu versions to %d samplers: %s as deltas, %s as full copies, %.1fx less; "
-                 "%.3f %% of bytes changed a step\n",
+                 "%.3f %% of bytes changed a step, %s of pause\n",
                  name, (unsigned long long)phase->steps, SAMPLERS,
                  bytes_in_words((double)phase->wire_bytes).text,
                  bytes_in_words((double)phase->full_bytes).text,
                  ratio(phase->full_bytes, phase->wire_bytes),
-                 phase->bytes_percent / (double)phase->steps);
+                 phase->bytes_percent / (double)phase->steps,
+                 time_in_words(phase->pause_ns / (phase->steps * SAMPLERS)).text);
 }
 
 void display_end(display *self, const end_report *report) {
@@ -215,7 +216,6 @@ void display_end(display *self, const end_report *report) {
         json_end(report);
         return;
     }
-    const uint64_t pauses = self->steps * SAMPLERS;
     (void)printf("%s\n", self->live ? "\r\033[K" : "");
     print_phase("warm-up", &self->warmup);
     print_phase("RL", &self->rl);
@@ -224,12 +224,11 @@ void display_end(display *self, const end_report *report) {
         (void)printf(", %.3f after warm-up", report->rl_reward);
     (void)printf(", %.3f at last (means of %llu steps)\n", report->last_reward,
                  (unsigned long long)report->reward_window);
-    (void)printf(
-        "pause     %s in the mean, %s at most; %.0f %% of fetching and staging went on beside "
-        "generation\n",
-        time_in_words(pauses == 0 ? 0 : self->pause_sum_ns / pauses).text,
-        time_in_words(self->longest_pause_ns).text,
-        self->follow_ns == 0 ? 0.0 : 100.0 * (double)self->overlap_ns / (double)self->follow_ns);
+    (void)printf("pause     %s at most; %.0f %% of fetching and staging went on beside "
+                 "generation\n",
+                 time_in_words(self->longest_pause_ns).text,
+                 self->follow_ns == 0 ? 0.0
+                                      : 100.0 * (double)self->overlap_ns / (double)self->follow_ns);
     (void)printf(
         "checked   every rollout's version; %llu rollouts computed again, bit for bit the same\n",
         (unsigned long long)report->rollouts_checked);

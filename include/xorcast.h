@@ -93,8 +93,7 @@ XORCAST_API const char *xorcast_status_remedy(xorcast_status status);
 XORCAST_API const char *xorcast_status_text(xorcast_status status);
 XORCAST_API int xorcast_status_exit_code(xorcast_status status);
 
-/* ---- Context
- * ----------------------------------------------------------------------------------- */
+/* ---- Context -------------------------------------------------------------------------------- */
 
 typedef struct xorcast_context xorcast_context;
 typedef struct xorcast_bundle xorcast_bundle;
@@ -151,8 +150,7 @@ typedef struct xorcast_memory {
 } xorcast_memory;
 XORCAST_API void xorcast_context_memory(xorcast_context *context, xorcast_memory *memory_out);
 
-/* ---- Digests and versions
- * ---------------------------------------------------------------------- */
+/* ---- Digests and versions ------------------------------------------------------------------- */
 
 /* 128 bits over content: for every 8-byte word a keyed mix of (word, tensor, position), summed. It
  * can be updated from changed words alone, and digests of disjoint parts add up, lane by lane,
@@ -266,8 +264,7 @@ XORCAST_API xorcast_status xorcast_bundle_describe(xorcast_bundle *bundle, uint6
 XORCAST_API xorcast_status xorcast_bundle_digest(xorcast_bundle *bundle,
                                                  xorcast_digest *digest_out) XORCAST_MUST_USE;
 
-/* ---- Deltas
- * ------------------------------------------------------------------------------------ */
+/* ---- Deltas --------------------------------------------------------------------------------- */
 
 typedef enum xorcast_codec {
     XORCAST_CODEC_RAW = 1,
@@ -357,7 +354,8 @@ XORCAST_API xorcast_status xorcast_delta_apply(xorcast_bundle *bundle, const xor
                                                xorcast_delta_info *info_out) XORCAST_MUST_USE;
 
 /* One delta from `count` consecutive ones (oldest first), without weights. RUN_MISMATCH,
- * VERSION_ORDER or BASE_MISMATCH if they do not follow each other. */
+ * VERSION_ORDER or BASE_MISMATCH if they do not follow each other; UNSUPPORTED if one that is not
+ * the first changes the layout, or if only some have checkpoint files. */
 XORCAST_API xorcast_status xorcast_delta_fold(xorcast_context *context,
                                               const xorcast_source *sources, uint64_t count,
                                               const xorcast_delta_options *options,
@@ -380,7 +378,9 @@ XORCAST_API xorcast_bundle *xorcast_checkpoint_bundle(xorcast_checkpoint *checkp
 XORCAST_API xorcast_status xorcast_checkpoint_write(xorcast_bundle *bundle, const char *path,
                                                     uint64_t shard_bytes) XORCAST_MUST_USE;
 
-/* Copies the bundle's tensors, by name, from a checkpoint into the memory of `bundle`. */
+/* Copies the bundle's tensors, by name, from a checkpoint into the memory of `bundle`. NOT_FOUND or
+ * LAYOUT_MISMATCH before anything is copied; a failure in the middle is WEIGHTS_MIXED: load
+ * again. */
 XORCAST_API xorcast_status xorcast_checkpoint_load(xorcast_checkpoint *checkpoint,
                                                    xorcast_bundle *bundle) XORCAST_MUST_USE;
 
@@ -401,8 +401,7 @@ XORCAST_API xorcast_status xorcast_checkpoint_apply(xorcast_context *context, co
                                                     const char *out_path,
                                                     xorcast_delta_info *info_out) XORCAST_MUST_USE;
 
-/* ---- Publisher
- * --------------------------------------------------------------------------------- */
+/* ---- Publisher ------------------------------------------------------------------------------ */
 
 typedef struct xorcast_publisher_options {
     uint32_t struct_size;
@@ -469,20 +468,22 @@ XORCAST_API void xorcast_publisher_abort(xorcast_publisher *publisher);
 XORCAST_API void xorcast_publisher_get_stats(xorcast_publisher *publisher,
                                              xorcast_publisher_stats *stats_out);
 
-/* ---- Subscriber
- * -------------------------------------------------------------------------------- */
+/* ---- Subscriber ----------------------------------------------------------------------------- */
 
 typedef struct xorcast_subscriber_options {
     uint32_t struct_size;
     uint32_t insecure;         /* 1: connect to other addresses than loopback, unencrypted */
     /* of every call that waits and has no deadline of its own; 0: 30 s */
     uint64_t timeout_ms;
-    const char
-        *journal_path; /* for weights that outlive the process (mapped files): where commit keeps
-                                  its progress; NULL: none */
-    void (*after_commit)(void *user, const xorcast_version *version); /* from wait; or NULL */
+    /* For weights that outlive the process (mapped files): where commit keeps its progress; NULL:
+     * none. */
+    const char *journal_path;
+    /* From wait and from keyframe, once the weights are `version`; or NULL. */
+    void (*after_commit)(void *user, const xorcast_version *version);
     void *user;
-    uint64_t log_bound_bytes;  /* most bytes staged at once; 0: the size of the weights */
+    /* Several deltas with more bytes than this are not fetched: stage says VERSION_GONE, a keyframe
+     * is cheaper. One delta always is. 0: the size of the weights. */
+    uint64_t log_bound_bytes;
 } xorcast_subscriber_options;
 #define XORCAST_SUBSCRIBER_OPTIONS_INIT \
     {(uint32_t)sizeof(xorcast_subscriber_options), 0, 0, NULL, NULL, NULL, 0}
@@ -501,7 +502,7 @@ typedef struct xorcast_subscriber_stats {
 
 /* Connects, compares layouts, scans the weights and asks the publisher which version they are. OK
  * also when they are none it knows: then `current` says NO_STEP and a keyframe is needed. An
- * interrupted commit found in the journal is undone or finished first. LAYOUT_MISMATCH, LINK_DOWN,
+ * interrupted commit found in the journal is finished first. LAYOUT_MISMATCH, LINK_DOWN,
  * NOT_FOUND, LINK_REFUSED, TIMED_OUT, DATA_VERSION. */
 XORCAST_API xorcast_status xorcast_subscriber_open(
     xorcast_bundle *bundle, const char *url, const xorcast_subscriber_options *options,

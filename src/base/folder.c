@@ -176,9 +176,8 @@ xorcast_status xci_io_lock(xorcast_context *context, int fd, const char *path, b
         }
         if (locks_missing(errno)) {
             xci_log(context, XORCAST_LOG_WARNING,
-                    "%s cannot be locked (%s); nothing else may change "
-                    "it now",
-                    path, strerror(errno));
+                    "%s cannot be locked (%s); nothing else may change it now", path,
+                    strerror(errno));
             *locked_out = true;
             return XORCAST_OK;
         }

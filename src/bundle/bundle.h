@@ -84,6 +84,9 @@ struct xorcast_bundle {
     /* not NULL: a twin (twin.c), which borrows all but `tensors` and `regions` */
     const xorcast_bundle *twin;
     xci_region *regions;        /* of a twin, one for each tensor */
+    /* Of a twin: packed chunks as deltas have them, padding included, each chunk_bytes after the
+     * one before, so that they need not be gathered. */
+    uint8_t *packed_data;
 };
 
 /* One chunk as work is done on it. `segments` are the words that this bundle counts; of a chunk
@@ -145,9 +148,9 @@ xorcast_status xci_bundle_add_file(xorcast_bundle *bundle, const xorcast_tensor 
 /* A sealed bundle of the same layout over other memory: each tensor simple, its bytes at
  * regions[t].data, NULL at first. It must not outlive `bundle`. */
 xorcast_status xci_bundle_twin(xorcast_bundle *bundle, xorcast_bundle **twin_out);
-/* Gives every tensor of a twin its place in one new block of memory, zeroed; the caller's to
- * release. */
-xorcast_status xci_twin_allocate(xorcast_bundle *twin, void **memory_out);
+/* Gives every tensor of a twin, or only the small ones, its place in one new block of memory,
+ * zeroed; the caller's to release. */
+xorcast_status xci_twin_allocate(xorcast_bundle *twin, bool only_small, void **memory_out);
 
 /* LAYOUT_MISMATCH that names the first difference, unless the fingerprints are equal. */
 xorcast_status xci_bundle_same_layout(xorcast_bundle *a, xorcast_bundle *b);

@@ -24,13 +24,13 @@ static uint64_t worker_bytes(const xorcast_bundle *bundle) {
 void xci_seal_costs(xorcast_bundle *bundle) {
     xorcast_layout *layout = &bundle->layout;
     const uint64_t threads = xci_context_threads(bundle->context);
-    uint64_t small_bytes = 0; /* with the padding between them */
-    for (uint64_t i = 0; i < bundle->packed_count; i++)
-        small_bytes += xci_round_up(bundle->segments[i].bytes, 8);
+    /* Small tensors, with the padding between and behind them. */
+    const uint64_t small_bytes = (layout->chunk_count - bundle->whole_chunk_count)
+                                 << bundle->chunk_log2;
     layout->delta_bound_bytes = DELTA_FIXED + layout->total_bytes + small_bytes +
                                 layout->group_count * RECORD_HEAD +
                                 layout->chunk_count * RECORD_CHUNK;
-    layout->publisher_bytes = WORKER_FIXED + layout->total_bytes + small_bytes +
+    layout->publisher_bytes = WORKER_FIXED + layout->total_bytes + 2 * small_bytes +
                               layout->tensor_count * PUBLISHER_TENSOR +
                               layout->group_count * GROUP_STATE + threads * worker_bytes(bundle);
     layout->subscriber_bytes = WORKER_FIXED + layout->chunk_count * sizeof(xorcast_digest) +

@@ -84,6 +84,9 @@ xorcast_status xci_tensor_read(xorcast_bundle *bundle, uint64_t tensor, uint64_t
 
 uint8_t *xci_chunk_direct(const xorcast_bundle *bundle, const xci_chunk *chunk) {
     const xci_tensor *tensor = &bundle->tensors[chunk->tensor];
+    if (chunk->packed && bundle->packed_data != NULL)
+        return bundle->packed_data +
+               ((chunk->index - bundle->whole_chunk_count) << bundle->chunk_log2);
     if (chunk->packed || !tensor->simple || tensor->regions[0].kind != XCI_KIND_HOST)
         return NULL;
     return tensor->regions[0].data + chunk->offset;

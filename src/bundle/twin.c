@@ -49,15 +49,31 @@ xorcast_status xci_bundle_twin(xorcast_bundle *bundle, xorcast_bundle **twin_out
     return XORCAST_OK;
 }
 
-xorcast_status xci_twin_allocate(xorcast_bundle *twin, void **memory_out) {
-    uint64_t bytes = 0;
-    for (uint64_t t = 0; t < twin->tensor_count; t++)
-        bytes += xci_round_up(twin->tensors[t].bytes, PLACE_ALIGNMENT);
+static uint64_t packed_chunk_count(const xorcast_bundle *twin) {
+    return twin->layout.chunk_count - twin->whole_chunk_count;
+}
+
+static void place_packed(xorcast_bundle *twin, uint8_t *memory) {
+    twin->packed_data = memory;
+    for (uint64_t i = 0; i < twin->packed_count; i++) {
+        const uint64_t t = twin->packed[i];
+        const uint64_t chunk = twin->tensors[t].first_chunk - twin->whole_chunk_count;
+        twin->regions[t].data =
+            memory + (chunk << twin->chunk_log2) + twin->segments[i].offset;
+    }
+}
+
+xorcast_status xci_twin_allocate(xorcast_bundle *twin, bool only_small, void **memory_out) {
+    uint64_t bytes = packed_chunk_count(twin) << twin->chunk_log2;
+    for (uint64_t w = 0; w < twin->whole_count && !only_small; w++)
+        bytes += xci_round_up(twin->tensors[twin->whole[w]].bytes, PLACE_ALIGNMENT);
     TRY(xci_allocate_zeroed(twin->context, bytes, memory_out));
     uint8_t *at = *memory_out;
-    for (uint64_t t = 0; t < twin->tensor_count; t++) {
+    for (uint64_t w = 0; w < twin->whole_count && !only_small; w++) {
+        const uint64_t t = twin->whole[w];
         twin->regions[t].data = at;
         at += xci_round_up(twin->tensors[t].bytes, PLACE_ALIGNMENT);
     }
+    place_packed(twin, at);
     return XORCAST_OK;
 }

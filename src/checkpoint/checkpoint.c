@@ -82,15 +82,14 @@ static xorcast_status match(load *l) {
             from->rank != to->rank ||
             (to->rank > 0 && memcmp(from->shape, to->shape, to->rank * sizeof *to->shape) != 0))
             FAIL_AT(l->to->context, XORCAST_LAYOUT_MISMATCH, place,
-                    "tensor %.300s: the checkpoint holds %s with %llu "
-                    "bytes, the bundle expects %s with %llu, or another shape",
+                    "tensor %.300s: the checkpoint holds %s with %llu bytes, the bundle expects %s "
+                    "with %llu, or another shape",
                     to->name, from->dtype, (unsigned long long)from->bytes, to->dtype,
                     (unsigned long long)to->bytes);
         for (uint32_t i = 0; i < to->region_count; i++)
             if (to->regions[i].kind != XCI_KIND_HOST)
                 FAIL_AT(l->to->context, XORCAST_UNSUPPORTED, place,
-                        "tensor %.300s is not in host memory; load into "
-                        "a bundle of your own",
+                        "tensor %.300s is not in host memory; load into a bundle of your own",
                         to->name);
     }
     return XORCAST_OK;

@@ -53,8 +53,7 @@ static xorcast_status divide(plan *p, uint64_t shard_bytes) {
         }
         if (p->shard_count > SHARDS_MAX)
             FAIL(p->bundle->context, XORCAST_BAD_ARGUMENT,
-                 "shards of %llu bytes would be more than %u; make "
-                 "them larger",
+                 "shards of %llu bytes would be more than %u; make them larger",
                  (unsigned long long)shard_bytes, SHARDS_MAX);
         entry->shard = p->shard_count - 1;
         fill += entry->bytes;

@@ -62,11 +62,10 @@ xorcast_status xci_commit_record_parse(xci_arena *arena, xorcast_context *contex
         good = !reader.bad && reader.at == reader.end;
     }
     if (!good)
-        FAIL(
-            context, XORCAST_DATA_CORRUPT,
-            "%s, the record of an interrupted replacement, is damaged: the "
-            "files beside it may be partly new. Fetch the checkpoint again, then remove the record",
-            path);
+        FAIL(context, XORCAST_DATA_CORRUPT,
+             "%s, the record of an interrupted replacement, is damaged: the files beside it may be "
+             "partly new. Fetch the checkpoint again, then remove the record",
+             path);
     *record_out = record;
     return XORCAST_OK;
 }

@@ -92,8 +92,8 @@ static xorcast_status put_all(xci_buffer *out, const xci_listing *base, const xc
     TRY(xci_buffer_put_varint(out, whole_count));
     if (out->size > XCI_FILES_MAX)
         FAIL(out->context, XORCAST_UNSUPPORTED,
-             "headers and files beside the weights changed by %llu bytes; a delta "
-             "carries at most %llu of them: send the checkpoint whole",
+             "headers and files beside the weights changed by %llu bytes; a delta carries at most "
+             "%llu of them: send the checkpoint whole",
              (unsigned long long)out->size, (unsigned long long)XCI_FILES_MAX);
     return XORCAST_OK;
 }
@@ -317,8 +317,7 @@ static xorcast_status header_of_base(xci_files *files, const xci_listing *base, 
     if (same == NULL ||
         memcmp(&same->header_hash, &shard->header_hash, sizeof same->header_hash) != 0)
         FAIL(files->context, XORCAST_BASE_MISMATCH,
-             "%s is missing or has another header than the version that "
-             "the delta starts from",
+             "%s is missing or has another header than the version that the delta starts from",
              shown(shard));
     TRY(xci_arena_take(files->target.arena, same->header_bytes, &memory));
     *header_out = memory;
@@ -360,9 +359,7 @@ static xorcast_status resolve_side(xci_files *files, const xci_listing *base, ui
     }
     if (!good)
         FAIL(files->context, XORCAST_BASE_MISMATCH,
-             "%s is missing or differs from the version that the delta starts "
-             "from",
-             side->name);
+             "%s is missing or differs from the version that the delta starts from", side->name);
     return XORCAST_OK;
 }
 

@@ -44,10 +44,11 @@ xorcast_status xci_files_decode(xorcast_context *context, const uint8_t *bytes, 
 xorcast_status xci_files_resolve(xci_files *files, const xci_listing *base);
 void xci_files_free(xci_files *files);
 
-/* One attachment from those of two consecutive deltas, the older first: what the newer one shares with its base comes from
- * where the older one has it. Allocates the result. */
-xorcast_status xci_files_fold(xorcast_context *context, const uint8_t *older, uint64_t older_bytes, const uint8_t *newer,
-                              uint64_t newer_bytes, uint8_t **folded_out, uint64_t *folded_bytes_out);
+/* One attachment from those of two consecutive deltas, the older first: what the newer one
+ * shares with its base comes from where the older one has it. Allocates the result. */
+xorcast_status xci_files_fold(xorcast_context *context, const uint8_t *older, uint64_t older_bytes,
+                              const uint8_t *newer, uint64_t newer_bytes, uint8_t **folded_out,
+                              uint64_t *folded_bytes_out);
 /* The envelope of an attachment: compresses `raw` if that helps. */
 xorcast_status xci_files_compress(xci_buffer *out, const xci_buffer *raw);
 

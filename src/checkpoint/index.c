@@ -84,8 +84,7 @@ static xorcast_status check_all(checker *c) {
         for (uint64_t i = 0;; i++)
             if (c->seen[i] == 0)
                 FAIL(c->listing->context, XORCAST_DATA_CORRUPT,
-                     "%s does not name tensor %.200s of %s; the files are "
-                     "of different versions",
+                     "%s does not name tensor %.200s of %s; the files are of different versions",
                      c->json.path, c->listing->entries.at[i].name,
                      c->listing->shards[c->listing->entries.at[i].shard].name);
     return XORCAST_OK;

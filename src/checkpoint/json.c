@@ -9,7 +9,7 @@
 
 xci_json xci_json_over(xorcast_context *context, xci_arena *arena, const char *path,
                        const uint8_t *bytes, uint64_t count) {
-    return (xci_json){context, arena, path, bytes, bytes, bytes + count};
+    return (xci_json){context, arena, path, bytes, bytes, count > 0 ? bytes + count : bytes};
 }
 
 xorcast_status xci_json_fail(xci_json *json, const char *what) {

@@ -75,8 +75,8 @@ xorcast_status xci_side_read(xorcast_context *context, const xci_side *side, uin
 xorcast_status xci_side_check(xorcast_context *context, const xci_side *side) {
     if (side->bytes > XCI_SIDE_FILE_MAX)
         FAIL(context, XORCAST_UNSUPPORTED,
-             "%s has %llu bytes; files beside the weights travel whole and may have "
-             "at most %llu: move it out of the checkpoint",
+             "%s has %llu bytes; files beside the weights travel whole and may have at most %llu: "
+             "move it out of the checkpoint",
              side->path, (unsigned long long)side->bytes, (unsigned long long)XCI_SIDE_FILE_MAX);
     return XORCAST_OK;
 }
@@ -90,13 +90,12 @@ static xorcast_status parse_shard(xci_listing *listing, xci_shard *shard, uint32
     const uint64_t there = shard->file_bytes - XCI_HEADER_PREFIX - shard->header_bytes;
     if (data_bytes > there)
         FAIL(listing->context, XORCAST_DATA_TRUNCATED,
-             "%s holds %llu bytes of tensors, its header says %llu; "
-             "fetch it again",
-             shard->path, (unsigned long long)there, (unsigned long long)data_bytes);
+             "%s holds %llu bytes of tensors, its header says %llu; fetch it again", shard->path,
+             (unsigned long long)there, (unsigned long long)data_bytes);
     if (data_bytes < there)
         FAIL(listing->context, XORCAST_DATA_CORRUPT,
-             "%s has %llu bytes behind its last tensor; it is damaged "
-             "or was made by something else",
+             "%s has %llu bytes behind its last tensor; it is damaged or was made by something "
+             "else",
              shard->path, (unsigned long long)(there - data_bytes));
     return XORCAST_OK;
 }
@@ -186,9 +185,7 @@ static xorcast_status open_folder(xci_listing *listing, const char *folder) {
     TRY(xci_index_check(listing));
     if (listing->shard_count == 0)
         FAIL(listing->context, XORCAST_NOT_FOUND,
-             "%s holds no .safetensors file; is it the checkpoint's "
-             "directory?",
-             folder);
+             "%s holds no .safetensors file; is it the checkpoint's directory?", folder);
     return XORCAST_OK;
 }
 

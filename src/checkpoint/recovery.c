@@ -121,8 +121,8 @@ static void discard(xorcast_context *context, xci_arena *arena, const char *path
         status = xci_stage_drop(context, stage, claim);
     if (status < 0)
         xci_log(context, XORCAST_LOG_WARNING,
-                "%s is left from an interrupted replacement and could not be "
-                "removed; it does no harm",
+                "%s is left from an interrupted replacement and could not be removed; it does no "
+                "harm",
                 stage);
 }
 
@@ -171,9 +171,7 @@ static xorcast_status read_record(xorcast_context *context, xci_arena *arena, co
     xorcast_status status = XORCAST_OK;
     if (size > XCI_COMMIT_RECORD_MAX)
         status = xci_fail(context, XORCAST_DATA_CORRUPT, XCI_NOWHERE,
-                          "%s is too large for a commit record; "
-                          "it is not xorcast's",
-                          path);
+                          "%s is too large for a commit record; it is not xorcast's", path);
     if (status == XORCAST_OK)
         status = xci_arena_take(arena, size, &memory);
     if (status == XORCAST_OK)
@@ -230,8 +228,8 @@ xorcast_status xci_record_finish(xorcast_context *context, const char *folder) {
         const xci_place place = {XORCAST_NO_INDEX, XORCAST_NO_INDEX, cause.os_error};
         status =
             xci_fail(context, XORCAST_WEIGHTS_MIXED, place,
-                     "%s is half way to its new version (%.300s); "
-                     "everything needed is on disk: any xorcast command on it finishes the change",
+                     "%s is half way to its new version (%.300s); everything needed is on disk: "
+                     "any xorcast command on it finishes the change",
                      folder, cause.text);
     }
     return status;
@@ -247,8 +245,7 @@ static xorcast_status enter(xorcast_context *context, const char *folder, bool a
         xci_io_lock(context, gate_out->fd, folder, alone, xci_deadline(GATE_TIMEOUT_MS), &locked);
     if (status == XORCAST_OK && !locked)
         status = xci_fail(context, XORCAST_TIMED_OUT, XCI_NOWHERE,
-                          "another process has held %s locked for "
-                          "%u s; wait for it or end it",
+                          "another process has held %s locked for %u s; wait for it or end it",
                           folder, GATE_TIMEOUT_MS / 1000);
     if (status < 0)
         xci_gate_leave(gate_out);

@@ -46,9 +46,8 @@ static xorcast_status check_place(xci_replacement *r) {
     const xci_file_kind wanted = r->directory ? XCI_FILE_DIRECTORY : XCI_FILE_REGULAR;
     if (facts.kind != XCI_FILE_ABSENT && facts.kind != wanted)
         FAIL(r->context, XORCAST_BAD_ARGUMENT,
-             "%s is not a %s; the checkpoint would be one: choose "
-             "another place",
-             r->path, r->directory ? "directory" : "regular file");
+             "%s is not a %s; the checkpoint would be one: choose another place", r->path,
+             r->directory ? "directory" : "regular file");
     return XORCAST_OK;
 }
 
@@ -96,8 +95,7 @@ xorcast_status xci_replacement_check_space(xci_replacement *r, uint64_t bytes) {
     TRY(xci_io_free_bytes(r->context, r->stage, &there));
     if (there < bytes)
         FAIL(r->context, XORCAST_IO_FAILED,
-             "%llu bytes are needed beside %s until the old files go, and %llu "
-             "are free; make room",
+             "%llu bytes are needed beside %s until the old files go, and %llu are free; make room",
              (unsigned long long)bytes, r->path, (unsigned long long)there);
     return XORCAST_OK;
 }
@@ -183,8 +181,7 @@ static void discard(xci_replacement *r) {
     close_files(r);
     if (r->claim >= 0 && xci_stage_drop(r->context, r->stage, r->claim) < 0)
         xci_log(r->context, XORCAST_LOG_WARNING,
-                "%s could not be removed; the next xorcast command on "
-                "the checkpoint does it",
+                "%s could not be removed; the next xorcast command on the checkpoint does it",
                 r->stage);
     r->claim = -1;
     if (r->made)
@@ -214,8 +211,8 @@ static xorcast_status switch_file(xci_replacement *r) {
     TRY(xci_io_rename(r->context, r->files[0].path, r->path));
     if (xci_io_sync_parent(r->context, r->path) < 0)
         FAIL(r->context, XORCAST_IO_FAILED,
-             "%s is the new version, but the system could not confirm that it "
-             "would survive a power failure",
+             "%s is the new version, but the system could not confirm that it would survive a "
+             "power failure",
              r->path);
     return XORCAST_OK;
 }

@@ -58,8 +58,7 @@ xorcast_status xci_entries_sort(xci_entries *entries) {
         const xci_entry *a = &entries->at[i - 1], *b = &entries->at[i];
         if (strcmp(a->name, b->name) == 0)
             FAIL(entries->context, XORCAST_DATA_CORRUPT,
-                 "tensor %.200s stands twice in the "
-                 "checkpoint, in %s; each name may come once",
+                 "tensor %.200s stands twice in the checkpoint, in %s; each name may come once",
                  a->name, a->shard == b->shard ? "one file" : "two files");
     }
     return XORCAST_OK;
@@ -251,13 +250,12 @@ xorcast_status xci_safetensors_length(xorcast_context *context, const char *path
     const uint64_t header_bytes = xci_load64(prefix);
     if (header_bytes > XCI_HEADER_MAX)
         FAIL(context, XORCAST_DATA_LIMIT,
-             "%s: its header would have %llu bytes, more than the "
-             "format's limit of %llu; this is no safetensors file",
+             "%s: its header would have %llu bytes, more than the format's limit of %llu; this is "
+             "no safetensors file",
              path, (unsigned long long)header_bytes, (unsigned long long)XCI_HEADER_MAX);
     if (file_bytes < XCI_HEADER_PREFIX || header_bytes > file_bytes - XCI_HEADER_PREFIX)
         FAIL(context, XORCAST_DATA_TRUNCATED,
-             "%s: its header would have %llu bytes, but the file has "
-             "only %llu; fetch it again",
+             "%s: its header would have %llu bytes, but the file has only %llu; fetch it again",
              path, (unsigned long long)header_bytes, (unsigned long long)file_bytes);
     *header_bytes_out = header_bytes;
     return XORCAST_OK;
@@ -270,8 +268,8 @@ static xorcast_status check_tiles(xorcast_context *context, const char *path, xc
     for (uint64_t i = 0; i < count; i++) {
         if (entries[i].offset != end)
             FAIL(context, XORCAST_DATA_CORRUPT,
-                 "%s: tensor %.200s begins at byte %llu of the data, where "
-                 "%llu bytes are taken; tensors must follow each other without %s",
+                 "%s: tensor %.200s begins at byte %llu of the data, where %llu bytes are taken; "
+                 "tensors must follow each other without %s",
                  path, entries[i].name, (unsigned long long)entries[i].offset,
                  (unsigned long long)end, entries[i].offset > end ? "holes" : "overlap");
         end += entries[i].bytes;
@@ -290,11 +288,10 @@ xorcast_status xci_safetensors_parse(xci_entries *entries, xci_arena *arena, con
                 .shard = shard};
     if (header_bytes == 0 || header[0] != '{')
         FAIL(entries->context, XORCAST_DATA_CORRUPT,
-             "%s: its header does not begin with {; this is no "
-             "safetensors file",
-             path);
+             "%s: its header does not begin with {; this is no safetensors file", path);
     TRY(read_header(&p));
-    return check_tiles(entries->context, path, entries->at + before, entries->count - before,
+    const uint64_t count = entries->count - before;
+    return check_tiles(entries->context, path, count > 0 ? entries->at + before : NULL, count,
                        XCI_HEADER_PREFIX + header_bytes, data_bytes_out);
 }
 
@@ -335,8 +332,7 @@ xorcast_status xci_safetensors_put_header(xci_buffer *buffer, xci_entry *entries
     const uint64_t whole = buffer->size - start;
     if (whole - XCI_HEADER_PREFIX > XCI_HEADER_MAX)
         FAIL(buffer->context, XORCAST_UNSUPPORTED,
-             "%llu tensors need a header beyond the format's limit; "
-             "write smaller shards",
+             "%llu tensors need a header beyond the format's limit; write smaller shards",
              (unsigned long long)count);
     xci_store64(buffer->bytes + start, whole - XCI_HEADER_PREFIX);
     for (uint64_t i = 0; i < count; i++)

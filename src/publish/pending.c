@@ -27,29 +27,14 @@ static uint64_t packed_chunk_count(const xorcast_bundle *bundle) {
     return bundle->layout.chunk_count - bundle->whole_chunk_count;
 }
 
-static xorcast_status place_small(xci_pending *pending) {
-    xorcast_bundle *incoming = pending->incoming;
-    uint64_t bytes = 0;
-    void *memory;
-    for (uint64_t i = 0; i < incoming->packed_count; i++)
-        bytes += xci_round_up(incoming->segments[i].bytes, 8);
-    TRY(xci_allocate_zeroed(incoming->context, bytes, &memory));
-    pending->small = memory;
-    uint8_t *at = pending->small;
-    for (uint64_t i = 0; i < incoming->packed_count; i++) {
-        incoming->regions[incoming->packed[i]].data = at;
-        at += xci_round_up(incoming->segments[i].bytes, 8);
-    }
-    return XORCAST_OK;
-}
-
 static xorcast_status open_parts(xci_pending *pending, const xorcast_encoding *encoding,
                                  bool measure_bound) {
     xorcast_bundle *bundle = pending->bundle;
     xorcast_context *context = bundle->context;
     void *memory;
     TRY(xci_bundle_twin(bundle, &pending->incoming));
-    TRY(place_small(pending));
+    TRY(xci_twin_allocate(pending->incoming, true, &memory));
+    pending->small = memory;
     TRY(xci_allocate_array(context, packed_chunk_count(bundle), sizeof(uint32_t), &memory));
     pending->small_left = memory;
     TRY(xci_allocate_array(context, bundle->tensor_count, 1, &memory));

@@ -73,7 +73,7 @@ static xorcast_status fill(xci_shadow *shadow, xorcast_bundle *bundle, uint64_t 
     const uint64_t group_count = bundle->layout.group_count;
     void *memory;
     TRY(xci_bundle_twin(bundle, &shadow->bundle));
-    TRY(xci_twin_allocate(shadow->bundle, &shadow->memory));
+    TRY(xci_twin_allocate(shadow->bundle, false, &shadow->memory));
     TRY(xci_allocate_array(shadow->context, group_count, sizeof(group_state), &memory));
     shadow->groups = memory;
     TRY(xci_apply_workers_open(shadow->bundle, &shadow->workers));

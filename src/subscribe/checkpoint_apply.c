@@ -137,8 +137,7 @@ static xorcast_status check_out(application *a) {
     TRY(xci_io_list(a->context, a->out_path, a->update.files.target.arena, &names, &count));
     if (count > 0)
         FAIL(a->context, XORCAST_BAD_ARGUMENT,
-             "%s is not empty; choose another place for the new checkpoint, or "
-             "empty it",
+             "%s is not empty; choose another place for the new checkpoint, or empty it",
              a->out_path);
     return XORCAST_OK;
 }
@@ -148,8 +147,7 @@ static xorcast_status prepare_place(application *a) {
                was_directory = a->update.base->listing.directory;
     if (a->in_place && directory != was_directory)
         FAIL(a->context, XORCAST_BAD_ARGUMENT,
-             "the delta leads to a %s and %s is a %s; write the new checkpoint to "
-             "another place",
+             "the delta leads to a %s and %s is a %s; write the new checkpoint to another place",
              directory ? "directory" : "single file", a->path,
              was_directory ? "directory" : "single file");
     if (a->in_place)

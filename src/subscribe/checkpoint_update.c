@@ -27,8 +27,8 @@ static xorcast_status open_base(xci_update *u, const char *path) {
     const xorcast_layout *layout = &u->base->bundle->layout;
     if (memcmp(layout->fingerprint, info->base_fingerprint, sizeof layout->fingerprint) != 0)
         FAIL(u->context, XORCAST_LAYOUT_MISMATCH,
-             "%s has other tensors, dtypes or shapes than the checkpoint that "
-             "the delta starts from",
+             "%s has other tensors, dtypes or shapes than the checkpoint that the delta starts "
+             "from",
              path);
     return XORCAST_OK;
 }
@@ -94,8 +94,8 @@ static xorcast_status verify_base(xci_update *u, const char *path) {
     TRY(xorcast_bundle_digest(u->base->bundle, &digest));
     if (memcmp(&digest, &u->delta.manifest.info.base.digest, sizeof digest) != 0)
         FAIL(u->context, XORCAST_BASE_MISMATCH,
-             "the bytes of %s are not the version that the delta starts from; apply "
-             "the deltas between them first, or fetch the checkpoint whole",
+             "the bytes of %s are not the version that the delta starts from; apply the deltas "
+             "between them first, or fetch the checkpoint whole",
              path);
     return XORCAST_OK;
 }
@@ -214,8 +214,8 @@ static xorcast_status make_group(void *user, uint64_t index, uint32_t worker_ind
     }
     if (record != NULL && next < record->block_count)
         FAIL(u->context, XORCAST_DATA_CORRUPT,
-             "group %llu of the delta has a chunk that the checkpoint has not; fetch "
-             "the delta again",
+             "group %llu of the delta has a chunk that the checkpoint has not; fetch the delta "
+             "again",
              (unsigned long long)group);
     return XORCAST_OK;
 }
@@ -252,8 +252,8 @@ xorcast_status xci_update_run(xci_update *u) {
         xci_digest_merge(&digest, &u->workers[i].digest);
     if (memcmp(&digest, &u->delta.manifest.info.target.digest, sizeof digest) != 0)
         FAIL(u->context, XORCAST_DATA_CORRUPT,
-             "the delta does not lead to the version that it names; nothing was "
-             "changed: fetch it again");
+             "the delta does not lead to the version that it names; nothing was changed: fetch it "
+             "again");
     return XORCAST_OK;
 }
 

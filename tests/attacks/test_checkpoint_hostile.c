@@ -309,8 +309,8 @@ static void test_other_tensors(void **state) {
         "{\"v\":{\"dtype\":\"U8\",\"shape\":[5000],\"data_offsets\":[0,5000]}}",
         "{\"w\":{\"dtype\":\"U8\",\"shape\":[5000],\"data_offsets\":[8,5008]}}",
         "{\"w\":{\"dtype\":\"U8\",\"shape\":[5000],\"data_offsets\":[0,5000]}",
-        "{\"w\":{\"dtype\":\"U8\",\"shape\":[5000],\"data_offsets\":[0,5000]},\"x\":{\"dtype\":"
-        "\"U8\",\"shape\":[1],\"data_offsets\":[5000,5001]}}",
+        ("{\"w\":{\"dtype\":\"U8\",\"shape\":[5000],\"data_offsets\":[0,5000]},\"x\":{\"dtype\":"
+         "\"U8\",\"shape\":[1],\"data_offsets\":[5000,5001]}}"),
     };
     prepare();
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {

@@ -1,5 +1,5 @@
-"""A second implementation of docs/format.md, written from that text alone: layouts, digests, deltas,
-codecs and safetensors. It proves that the text is enough, and judges what the library writes.
+"""A second implementation of docs/format.md, written from that text alone: layouts, digests,
+deltas, codecs and safetensors. It proves that the text is enough, and judges what we write.
 
 In: bytes. Out: objects, or Refused with a reason. Uses xxhash and zstandard, nothing of ours. Slow,
 and it holds everything in memory. Does not run the tool: the tests do.

@@ -3,8 +3,8 @@
 
 First at every single call that changes the file system (a small shared object, loaded before libc,
 counts them), then at random times. Whatever the moment: the next command on the checkpoint, here
-`check`, finds it wholly old or wholly new, byte for byte and without a file too many, and an apply of
-the same delta then works, or says that the checkpoint is no longer the old one.
+`check`, finds it wholly old or wholly new, byte for byte and without a file too many, and an apply
+of the same delta then works, or says that the checkpoint is no longer the old one.
 
 Needs XORCAST, the built tool, and CC, a C compiler.
 """
@@ -72,8 +72,9 @@ def check(good, text):
 def put_safetensors(path, tensors):
     header, data = {}, b""
     for name, content in tensors:
-        header[name] = {"dtype": "U8", "shape": [len(content)], "data_offsets": [len(data), len(data) + len(content)]}
+        begin = len(data)
         data += content
+        header[name] = {"dtype": "U8", "shape": [len(content)], "data_offsets": [begin, len(data)]}
     text = json.dumps(header).encode()
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text + data)
@@ -94,7 +95,8 @@ def build_folders(old, new, rng, shard_bytes):
         tensors = [(f"t.{shard}.{i}", rng.randbytes(shard_bytes // 4 + i)) for i in range(4)]
         put_safetensors(f"{old}/m-{shard}.safetensors", tensors)
         name = "n" if shard == 2 else "m"
-        put_safetensors(f"{new}/{name}-{shard}.safetensors", [(n, changed(c, rng)) for n, c in tensors])
+        put_safetensors(f"{new}/{name}-{shard}.safetensors",
+                        [(n, changed(c, rng)) for n, c in tensors])
     for folder, files in ((old, {"config.json": "1", "same": "s", "gone": "g"}),
                           (new, {"config.json": "2", "same": "s", "come": "c"})):
         for name, text in files.items():
@@ -129,37 +131,42 @@ def tool(*arguments):
 
 def look_after(case, moment, work, delta, old, new):
     """What the next command finds; returns "old" or "new"."""
+    case = f"{case}, killed at {moment}"
     seen = tool("check", work, delta)
     found = tree(work)
     state = "old" if found == old else "new" if found == new else "neither"
-    check(state != "neither", f"{case}, killed at {moment}: neither old nor new ({seen.stderr.strip()})")
+    check(state != "neither", f"{case}: neither old nor new ({seen.stderr.strip()})")
     wanted = [0] if state == "old" else [BASE_MISMATCH, LAYOUT_MISMATCH]
-    check(seen.returncode in wanted, f"{case}, killed at {moment}: {state}, check says {seen.returncode}")
+    check(seen.returncode in wanted, f"{case}: {state}, check says {seen.returncode}")
     beside = [n for n in os.listdir(os.path.dirname(work)) if n.startswith(".")]
-    check(not beside, f"{case}, killed at {moment}: {beside} stayed")
+    check(not beside, f"{case}: {beside} stayed")
     if state == "old":
         again = tool("apply", work, delta)
-        check(again.returncode == 0 and tree(work) == new, f"{case}, killed at {moment}: apply again: {again.stderr}")
+        check(again.returncode == 0 and tree(work) == new,
+              f"{case}: apply again: {again.stderr}")
     return state
 
 
 def kill_at_calls(case, place, shim, old_path, delta, old, new):
     """Every call in turn, until an apply has fewer of them."""
     work, states = f"{place}/work", []
-    environment = dict(os.environ, LD_PRELOAD=shim, ASAN_OPTIONS="verify_asan_link_order=0:detect_leaks=0")
+    environment = dict(os.environ, LD_PRELOAD=shim,
+                       ASAN_OPTIONS="verify_asan_link_order=0:detect_leaks=0")
     for n in range(10000):
         fresh(old_path, work)
         environment["KILL_AT"] = str(n)
-        run = subprocess.run([XORCAST, "apply", work, delta, "-q", "-t", "1"], env=environment, capture_output=True,
-                             timeout=60)
+        run = subprocess.run([XORCAST, "apply", work, delta, "-q", "-t", "1"], env=environment,
+                             capture_output=True, timeout=60)
         if run.returncode != -signal.SIGKILL:
-            check(run.returncode == 0 and tree(work) == new, f"{case}: the apply that was not killed: {run.stderr}")
+            check(run.returncode == 0 and tree(work) == new,
+                  f"{case}: the apply that was not killed: {run.stderr}")
             break
         states.append(look_after(case, f"call {n}", work, delta, old, new))
     print(f"{case}: killed at each of {len(states)} calls: {states.count('old')} times old, "
           f"{states.count('new')} times new", flush=True)
-    check(states.count("old") >= 3 and states.count("new") >= 1, f"{case}: the kills missed the switch")
-    check(states == sorted(states, key=("old", "new").index), f"{case}: old again after the switch")
+    check(states.count("old") >= 3 and states.count("new") >= 1,
+          f"{case}: the kills missed the switch")
+    check(states == sorted(states, reverse=True), f"{case}: old again after the switch")
 
 
 def kill_at_times(case, place, old_path, delta, old, new, rng):
@@ -176,8 +183,8 @@ def kill_at_times(case, place, old_path, delta, old, new, rng):
         run.kill()
         run.wait()
         states.append(look_after(case, f"{moment * 1e3:.1f} ms", work, delta, old, new))
-    print(f"{case}: killed at {len(states)} random times of {took * 1e3:.0f} ms: {states.count('old')} times old, "
-          f"{states.count('new')} times new", flush=True)
+    print(f"{case}: killed at {len(states)} random times of {took * 1e3:.0f} ms: "
+          f"{states.count('old')} times old, {states.count('new')} times new", flush=True)
 
 
 def main():
@@ -186,7 +193,8 @@ def main():
         shim = f"{top}/shim.so"
         with open(f"{top}/shim.c", "w") as f:
             f.write(SHIM)
-        built = subprocess.run([CC, "-shared", "-fPIC", "-O1", "-w", "-o", shim, f"{top}/shim.c", "-ldl"])
+        built = subprocess.run([CC, "-shared", "-fPIC", "-O1", "-w", "-o", shim,
+                                f"{top}/shim.c", "-ldl"])
         if built.returncode != 0:
             print("no shared object can be built here")
             return 77

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The examples run and do what they say: buffers end equal, a sampler ends with its trainer's digest.
-# The C of README.md is theirs, word for word, so that it compiles and works too. Needs XORCAST_BUILD
-# and XORCAST_SOURCE; exits 77 where the examples are not built.
+# The examples run and do what they say: buffers end equal, a sampler ends with its trainer's
+# digest. The C of README.md is theirs, word for word, so that it compiles and works too. Needs
+# XORCAST_BUILD and XORCAST_SOURCE; exits 77 where the examples are not built.
 set -euo pipefail
 
 examples=${XORCAST_BUILD:?the build folder}/examples

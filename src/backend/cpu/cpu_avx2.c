@@ -6,11 +6,26 @@
 #include "backend/cpu/cpu_level.h"
 #include "backend/cpu/cpu_tally.h"
 
+#ifndef XCI_GROUP_LINES
+#define XCI_GROUP_LINES 4u
+#endif
+
+/* All ones in each of four words that is the same. */
+XCI_CPU_INLINE __m256i same_words(const uint8_t *old_bytes, const uint8_t *new_bytes) {
+    return _mm256_cmpeq_epi64(_mm256_loadu_si256((const __m256i *)(const void *)old_bytes),
+                              _mm256_loadu_si256((const __m256i *)(const void *)new_bytes));
+}
+
+XCI_CPU_INLINE bool same_lines(const uint8_t *old_bytes, const uint8_t *new_bytes) {
+    __m256i same = same_words(old_bytes, new_bytes);
+    for (uint32_t i = 32; i < 64 * XCI_GROUP_LINES; i += 32)
+        same = _mm256_and_si256(same, same_words(old_bytes + i, new_bytes + i));
+    return _mm256_movemask_epi8(same) == -1;
+}
+
 /* A bit for each of four words that is the same. */
-XCI_CPU_INLINE uint32_t same_words(const uint8_t *old_bytes, const uint8_t *new_bytes) {
-    const __m256i old_half = _mm256_loadu_si256((const __m256i *)(const void *)old_bytes);
-    const __m256i new_half = _mm256_loadu_si256((const __m256i *)(const void *)new_bytes);
-    return (uint32_t)_mm256_movemask_pd(_mm256_castsi256_pd(_mm256_cmpeq_epi64(old_half, new_half)));
+XCI_CPU_INLINE uint32_t same_bits(const uint8_t *old_bytes, const uint8_t *new_bytes) {
+    return (uint32_t)_mm256_movemask_pd(_mm256_castsi256_pd(same_words(old_bytes, new_bytes)));
 }
 
 /* The numbers of the bits set in 0 .. 255, lowest first, one a byte. */
@@ -24,12 +39,38 @@ static const uint64_t bit_numbers[256] = {BITS_64(0u), BITS_64(64u), BITS_64(128
 
 XCI_CPU_INLINE uint32_t list_line(const uint8_t *old_bytes, const uint8_t *new_bytes, uint32_t first,
                                   uint32_t *list) {
-    const uint32_t same = same_words(old_bytes, new_bytes) | same_words(old_bytes + 32, new_bytes + 32) << 4;
+    const uint32_t same = same_bits(old_bytes, new_bytes) | same_bits(old_bytes + 32, new_bytes + 32) << 4;
     const uint32_t changed = same ^ 0xff;
     const __m128i numbers = _mm_loadl_epi64((const __m128i *)(const void *)&bit_numbers[changed]);
     _mm256_storeu_si256((__m256i *)(void *)list,
                         _mm256_add_epi32(_mm256_cvtepu8_epi32(numbers), _mm256_set1_epi32((int)first)));
     return (uint32_t)__builtin_popcount(changed);
+}
+
+/* All ones in every element that is zero. */
+XCI_CPU_INLINE __m256i zero_elements(__m256i masks, uint32_t element_bytes) {
+    const __m256i zero = _mm256_setzero_si256();
+    switch (element_bytes) {
+    case 1: return _mm256_cmpeq_epi8(masks, zero);
+    case 2: return _mm256_cmpeq_epi16(masks, zero);
+    case 4: return _mm256_cmpeq_epi32(masks, zero);
+    default: return _mm256_cmpeq_epi64(masks, zero);
+    }
+}
+
+XCI_CPU_INLINE uint32_t count_nonzero_bytes(__m256i zeros) {
+    return (uint32_t)__builtin_popcount(~(uint32_t)_mm256_movemask_epi8(zeros));
+}
+
+XCI_CPU_INLINE void count_masks(const uint64_t *masks, uint32_t count, uint32_t element_bytes, xci_tally *tally) {
+    uint32_t bytes = 0, bytes_of_elements = 0;
+    for (uint32_t i = 0; i < count; i += 4) {
+        const __m256i four = _mm256_loadu_si256((const __m256i *)(const void *)(masks + i));
+        bytes += count_nonzero_bytes(zero_elements(four, 1));
+        bytes_of_elements += count_nonzero_bytes(zero_elements(four, element_bytes));
+    }
+    tally->bytes += bytes;
+    tally->elements += bytes_of_elements / element_bytes;
 }
 
 #include "backend/cpu/cpu_block.h"

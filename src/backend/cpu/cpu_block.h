@@ -138,7 +138,7 @@ XCI_CPU_INLINE bool xci_visit_changes(const xci_block_job *job, xci_visitor visi
 
 typedef struct xci_checker {
     const uint8_t *weights;
-    uint32_t bytes;
+    uint32_t bytes, element_bytes;
     uint32_t word; /* may get more parts */
     uint64_t mask;
     xci_tally tally;
@@ -153,8 +153,8 @@ XCI_CPU_INLINE void xci_check_word(xci_tally *tally, xci_checker *checker, uint3
 static __attribute__((noinline)) void xci_check_changes(void *state, const xci_change *list, uint32_t count) {
     xci_checker *checker = state;
     xci_tally tally = checker->tally;
-    uint32_t word = checker->word;
-    uint64_t mask = checker->mask;
+    uint32_t word = checker->word, masked = 0;
+    uint64_t masks[XCI_BATCH + XCI_MASK_PAD], mask = checker->mask;
     for (uint32_t i = 0; i < count; ++i) {
         if (__builtin_expect(list[i].word == word, 0)) {
             mask |= list[i].mask;
@@ -162,32 +162,35 @@ static __attribute__((noinline)) void xci_check_changes(void *state, const xci_c
         }
         if (__builtin_expect(mask != 0, 1))
             xci_check_word(&tally, checker, word, mask);
+        masks[masked++] = mask;
         word = list[i].word;
         mask = list[i].mask;
     }
+    memset(masks + masked, 0, XCI_MASK_PAD * sizeof *masks);
+    count_masks(masks, masked, checker->element_bytes, &tally);
     checker->word = word;
     checker->mask = mask;
     checker->tally = tally;
 }
 
-static void xci_check_raw(xci_checker *checker, const xci_block_job *job) {
-    for (uint32_t word = 0; word * 8 < job->bytes; ++word) {
-        const uint64_t mask = xci_load_word(job->block, word, job->bytes);
-        if (mask != 0)
-            xci_check_word(&checker->tally, checker, word, mask);
-    }
+static void xci_check_one(xci_checker *checker, uint32_t word, uint64_t mask) {
+    const uint64_t masks[1 + XCI_MASK_PAD] = {mask};
+    if (mask == 0)
+        return;
+    xci_check_word(&checker->tally, checker, word, mask);
+    count_masks(masks, 1, checker->element_bytes, &checker->tally);
 }
 
 static bool xci_check_block(xci_checker *checker, const xci_block_job *job) {
     if (job->block_codec == XORCAST_CODEC_RAW && job->block_bytes == job->bytes) {
-        xci_check_raw(checker, job);
+        for (uint32_t word = 0; word * 8 < job->bytes; ++word)
+            xci_check_one(checker, word, xci_load_word(job->block, word, job->bytes));
         return true;
     }
     if (job->block_codec != XORCAST_CODEC_LZ4 || job->block_bytes >= job->bytes)
         return false;
     const bool good = xci_visit_changes(job, xci_check_changes, checker);
-    if (checker->mask != 0)
-        xci_check_word(&checker->tally, checker, checker->word, checker->mask);
+    xci_check_one(checker, checker->word, checker->mask);
     return good;
 }
 
@@ -197,8 +200,8 @@ static void check(xci_block_job *jobs, uint64_t count) {
         xci_checker checker = {
             .weights = job->weights,
             .bytes = job->bytes,
-            .tally = xci_tally_begin(job->element_bytes),
-            .cursor = xci_cursor_begin(job->segments, job->segment_count),
+            .element_bytes = job->element_bytes,
+            .cursor = {.segment = job->segments, .segment_end = job->segments + job->segment_count},
         };
         job->status = xci_check_block(&checker, job) ? XORCAST_OK : XORCAST_DATA_CORRUPT;
         const xci_tally *tally = &checker.tally;

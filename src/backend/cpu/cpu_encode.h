@@ -1,11 +1,15 @@
-/* encode() of one instruction set. The including file defines list_line(old, new, first, list): it writes the
- * numbers of the words that differ in 64 bytes, counted from `first`, to the list and returns how many;
- * what it leaves in the rest of eight places does not matter. Everything else is the same source for
- * all levels, hence the same bytes.
+/* encode() of one instruction set. The including file defines what depends on it:
  *
- * Old and new are streamed once. Words that differ are listed without a branch on the data, and worked on when a
- * batch is full: loops of a fixed length, which the processor predicts. Meanwhile prefetches keep memory
- * busy. */
+ *     same_lines(old, new)              whether XCI_GROUP_LINES lines of 64 bytes are the same
+ *     list_line(old, new, first, list)  writes the numbers of the words that differ in a line, counted from
+ *                                       `first`, to the list and returns how many; what it leaves in the
+ *                                       rest of eight places does not matter
+ *
+ * Everything else is the same source for all levels, hence the same bytes.
+ *
+ * Old and new are streamed once. Words that differ are listed almost without a branch on the data, and worked on
+ * when there is a batch of them, in loops that are long enough for the processor to predict. Meanwhile
+ * prefetches keep memory busy. */
 #ifndef XCI_CPU_ENCODE_H
 #define XCI_CPU_ENCODE_H
 
@@ -13,9 +17,11 @@
 
 #define XCI_LINE 64u
 #define XCI_LINE_WORDS 8u
+#define XCI_GROUP (XCI_GROUP_LINES * XCI_LINE)
 #ifndef XCI_ENCODE_BATCH
 #define XCI_ENCODE_BATCH 32u
 #endif
+#define XCI_ENCODE_MOST (XCI_ENCODE_BATCH + (XCI_GROUP_LINES + 1) * XCI_LINE_WORDS)
 #ifndef XCI_AHEAD
 #define XCI_AHEAD 2048u
 #endif
@@ -25,16 +31,19 @@ XCI_CPU_INLINE void xci_prefetch(const uint8_t *at, size_t distance) {
     __builtin_prefetch((const void *)((uintptr_t)at + distance));
 }
 
-/* Words of a chunk that differ, found line by line. */
+/* Words of a chunk that differ. */
 typedef struct xci_differ {
     const uint8_t *old_bytes, *new_bytes;
-    uint32_t bytes, offset; /* of the chunk, and looked at so far */
+    uint32_t bytes, offset; /* whole words of the chunk; looked at so far */
     uint32_t listed;
-    uint32_t list[XCI_ENCODE_BATCH + 2 * XCI_LINE_WORDS];
+    uint32_t list[XCI_ENCODE_MOST];
 } xci_differ;
 
-/* The last line of a chunk, which is not whole. */
+/* What is left of the chunk behind the last group. */
 XCI_CPU_INLINE void xci_diff_rest(xci_differ *differ) {
+    for (; differ->bytes - differ->offset >= XCI_LINE; differ->offset += XCI_LINE)
+        differ->listed += list_line(differ->old_bytes + differ->offset, differ->new_bytes + differ->offset,
+                                    differ->offset / 8, differ->list + differ->listed);
     uint8_t old_line[XCI_LINE] = {0}, new_line[XCI_LINE] = {0};
     memcpy(old_line, differ->old_bytes + differ->offset, differ->bytes - differ->offset);
     memcpy(new_line, differ->new_bytes + differ->offset, differ->bytes - differ->offset);
@@ -42,64 +51,100 @@ XCI_CPU_INLINE void xci_diff_rest(xci_differ *differ) {
     differ->offset = differ->bytes;
 }
 
-/* Looks at lines until a batch is full or the chunk is at its end. */
-XCI_CPU_INLINE void xci_diff_lines(xci_differ *differ) {
+/* Lists words until there is a batch of them or the chunk is at its end. */
+XCI_CPU_INLINE void xci_diff(xci_differ *differ) {
     const uint8_t *const old_bytes = differ->old_bytes, *const new_bytes = differ->new_bytes;
-    const uint32_t whole = differ->bytes / XCI_LINE * XCI_LINE;
-    uint32_t offset = differ->offset, listed = differ->listed;
-    for (; offset < whole && listed < XCI_ENCODE_BATCH; offset += XCI_LINE) {
-        xci_prefetch(old_bytes, offset + XCI_AHEAD);
-        xci_prefetch(new_bytes, offset + XCI_AHEAD);
-        listed += list_line(old_bytes + offset, new_bytes + offset, offset / 8, differ->list + listed);
+    uint32_t offset = differ->offset, listed = 0;
+    for (; differ->bytes - offset >= XCI_GROUP && listed < XCI_ENCODE_BATCH; offset += XCI_GROUP) {
+        for (uint32_t i = 0; i < XCI_GROUP; i += XCI_LINE) {
+            xci_prefetch(old_bytes, offset + i + XCI_AHEAD);
+            xci_prefetch(new_bytes, offset + i + XCI_AHEAD);
+        }
+        if (same_lines(old_bytes + offset, new_bytes + offset))
+            continue;
+        for (uint32_t i = 0; i < XCI_GROUP; i += XCI_LINE)
+            listed += list_line(old_bytes + offset + i, new_bytes + offset + i, (offset + i) / 8,
+                                differ->list + listed);
     }
     differ->offset = offset;
     differ->listed = listed;
-    if (listed < XCI_ENCODE_BATCH && offset < differ->bytes)
+    if (listed < XCI_ENCODE_BATCH)
         xci_diff_rest(differ);
 }
 
+typedef struct xci_encoder {
+    xci_tally tally;
+    xci_cursor cursor;
+    xci_writer writer;
+    uint32_t element_bytes;
+    bool fits; /* the block is still smaller than raw */
+} xci_encoder;
+
 /* Counts and writes a batch. While that goes on, the lines after those already on their way are fetched. */
-XCI_CPU_INLINE bool xci_encode_words(const xci_differ *differ, uint32_t count, xci_tally *tally, xci_cursor *cursor,
-                                     xci_writer *writer, bool fits) {
-    uint64_t masks[XCI_ENCODE_BATCH];
+XCI_CPU_INLINE void xci_encode_words(xci_encoder *encoder, const xci_differ *differ) {
+    uint64_t masks[XCI_ENCODE_MOST + XCI_MASK_PAD];
+    const uint32_t count = differ->listed;
     for (uint32_t i = 0; i < count; ++i) {
         const uint32_t word = differ->list[i];
+#ifndef NOPF
         xci_prefetch(differ->old_bytes, differ->offset + XCI_AHEAD + i * XCI_LINE);
         xci_prefetch(differ->new_bytes, differ->offset + XCI_AHEAD + i * XCI_LINE);
-        const uint64_t old_word = xci_load_word(differ->old_bytes, word, differ->bytes);
-        masks[i] = old_word ^ xci_load_word(differ->new_bytes, word, differ->bytes);
-        xci_tally_word(tally, cursor, word, old_word, masks[i]);
+#endif
+        const uint64_t old_word = xci_load64(differ->old_bytes + (size_t)word * 8);
+        masks[i] = old_word ^ xci_load64(differ->new_bytes + (size_t)word * 8);
+        xci_tally_word(&encoder->tally, &encoder->cursor, word, old_word, masks[i]);
     }
-    for (uint32_t i = 0; i < count && fits; ++i)
-        fits = xci_write_word(writer, differ->list[i], masks[i]);
-    return fits;
+    memset(masks + count, 0, XCI_MASK_PAD * sizeof *masks);
+    count_masks(masks, count, encoder->element_bytes, &encoder->tally);
+    for (uint32_t i = 0; i < count && encoder->fits; ++i)
+        encoder->fits = xci_write_word(&encoder->writer, differ->list[i], masks[i]);
 }
 
-/* `codec` is a constant wherever this is inlined. */
-XCI_CPU_INLINE void xci_encode_chunk(xci_encode_job *job, uint32_t codec) {
-    xci_differ differ = {.old_bytes = job->old_bytes, .new_bytes = job->new_bytes, .bytes = job->bytes};
-    xci_tally tally = xci_tally_begin(job->element_bytes);
-    xci_cursor cursor = xci_cursor_begin(job->segments, job->segment_count);
-    xci_writer writer = xci_write_begin(job, codec);
-    bool fits = codec != XORCAST_CODEC_RAW; /* the block is still smaller than raw */
-    while (differ.offset < differ.bytes || differ.listed > 0) {
-        xci_diff_lines(&differ);
-        const uint32_t count = differ.listed < XCI_ENCODE_BATCH ? differ.listed : XCI_ENCODE_BATCH;
-        fits = xci_encode_words(&differ, count, &tally, &cursor, &writer, fits);
-        memcpy(differ.list, differ.list + XCI_ENCODE_BATCH, XCI_LINE_WORDS * sizeof *differ.list);
-        differ.listed -= count;
-    }
-    job->bits_changed = tally.bits;
-    job->bytes_changed = (uint32_t)tally.bytes;
-    job->elements_changed = (uint32_t)tally.elements;
-    job->change = (xorcast_digest){{tally.low, tally.high}};
-    job->block_codec = codec;
-    job->block_bytes = tally.bytes != 0 && fits ? xci_write_end(&writer) : 0;
-    if (tally.bytes != 0 && job->block_bytes == 0) {
+/* The last word, if it is not whole. Works on a copy, as nothing in the other loops may have an address. */
+static __attribute__((noinline)) xci_encoder xci_encode_rest(xci_encoder encoder, const xci_encode_job *job) {
+    const uint32_t word = job->bytes / 8;
+    const uint64_t old_word = xci_load_word(job->old_bytes, word, job->bytes);
+    const uint64_t masks[1 + XCI_MASK_PAD] = {old_word ^ xci_load_word(job->new_bytes, word, job->bytes)};
+    if (masks[0] == 0)
+        return encoder;
+    xci_tally_word(&encoder.tally, &encoder.cursor, word, old_word, masks[0]);
+    count_masks(masks, 1, encoder.element_bytes, &encoder.tally);
+    encoder.fits = encoder.fits && xci_write_word(&encoder.writer, word, masks[0]);
+    return encoder;
+}
+
+static void xci_encode_finish(xci_encode_job *job, xci_encoder *encoder) {
+    const xci_tally *tally = &encoder->tally;
+    job->bits_changed = tally->bits;
+    job->bytes_changed = (uint32_t)tally->bytes;
+    job->elements_changed = (uint32_t)tally->elements;
+    job->change = (xorcast_digest){{tally->low, tally->high}};
+    job->block_codec = encoder->writer.codec;
+    job->block_bytes = tally->bytes != 0 && encoder->fits ? xci_write_end(&encoder->writer) : 0;
+    if (tally->bytes != 0 && job->block_bytes == 0) {
         job->block_codec = XORCAST_CODEC_RAW;
         job->block_bytes = job->bytes;
         xci_xor(job->block, job->old_bytes, job->new_bytes, job->bytes);
     }
+}
+
+/* `codec` is a constant wherever this is inlined. */
+XCI_CPU_INLINE void xci_encode_chunk(xci_encode_job *job, uint32_t codec) {
+    xci_differ differ = {.old_bytes = job->old_bytes, .new_bytes = job->new_bytes, .bytes = job->bytes / 8 * 8};
+    xci_encoder encoder = {
+        .cursor = {.segment = job->segments, .segment_end = job->segments + job->segment_count},
+        .writer = xci_write_begin(job, codec),
+        .element_bytes = job->element_bytes,
+        .fits = codec != XORCAST_CODEC_RAW,
+    };
+    while (differ.offset < differ.bytes) {
+        xci_diff(&differ);
+        xci_encode_words(&encoder, &differ);
+    }
+    if (job->bytes % 8 != 0)
+        encoder = xci_encode_rest(encoder, job);
+    xci_encoder last = encoder;
+    xci_encode_finish(job, &last);
 }
 
 static __attribute__((noinline)) void encode_raw(xci_encode_job *job) {

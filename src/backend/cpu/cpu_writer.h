@@ -23,6 +23,7 @@ typedef struct xci_writer {
     uint32_t zero;           /* the zero run at the end of what was seen begins here */
     uint32_t zero_end;       /* a run that begins here or later stays literal */
     uint32_t copy_end;       /* no copy reaches beyond */
+    uint32_t short_end;      /* before it, sixteen bytes can be read and no rule of the end holds */
     uint8_t *block, *at;
     const uint8_t *limit;    /* a block that reaches it is not smaller than raw */
 } xci_writer;
@@ -34,19 +35,22 @@ XCI_CPU_INLINE void xci_xor(uint8_t *restrict out, const uint8_t *old_bytes, con
         out[i] = old_bytes[i] ^ new_bytes[i];
 }
 
+typedef uint64_t xci_vector16 __attribute__((vector_size(16)));
+
 /* Sixteen mask bytes, whatever is needed of them. */
 XCI_CPU_INLINE void xci_xor16(uint8_t *out, const uint8_t *old_bytes, const uint8_t *new_bytes) {
-    const uint64_t low = xci_load64(old_bytes) ^ xci_load64(new_bytes);
-    const uint64_t high = xci_load64(old_bytes + 8) ^ xci_load64(new_bytes + 8);
-    xci_store64(out, low);
-    xci_store64(out + 8, high);
+    xci_vector16 old_part, new_part;
+    memcpy(&old_part, old_bytes, sizeof old_part);
+    memcpy(&new_part, new_bytes, sizeof new_part);
+    old_part ^= new_part;
+    memcpy(out, &old_part, sizeof old_part);
 }
 
 XCI_CPU_INLINE xci_writer xci_write_begin(const xci_encode_job *job, uint32_t codec) {
     const uint32_t bytes = job->bytes;
     xci_writer writer = {
         .old_bytes = job->old_bytes, .new_bytes = job->new_bytes, .bytes = bytes, .codec = codec,
-        .zero_end = bytes, .copy_end = bytes,
+        .zero_end = bytes, .copy_end = bytes, .short_end = bytes > 16 ? bytes - 16 : 0,
         .block = job->block, .at = job->block, .limit = job->block + bytes,
     };
     if (codec == XORCAST_CODEC_LZ4) {
@@ -86,22 +90,17 @@ XCI_CPU_INLINE void xci_write_lz4_short(xci_writer *writer, uint32_t literals, u
     writer->at = at + 2 + length_bytes;
 }
 
+/* The codes that sixteen length bytes hold. */
 #define XCI_SHORT_CODE (XCI_LZ4_NIBBLE + 16u * 255u)
 
 /* Literals from the anchor and a match; 0: none, the block ends. False: the block is not smaller than raw.
- * Where it is true, at most 50 bytes beyond `limit` were written. */
+ * `at` may end up to four bytes beyond `limit`, and nothing is written beyond `at`. */
 XCI_CPU_INLINE bool xci_write_lz4(xci_writer *writer, uint32_t literals, uint32_t match) {
-    const uint32_t code = match - XCI_LZ4_MIN_MATCH;
-    if (__builtin_expect(literals < XCI_LZ4_NIBBLE && code < XCI_SHORT_CODE && writer->at < writer->limit &&
-                             writer->bytes - writer->anchor >= 16, 1)) {
-        xci_write_lz4_short(writer, literals, code);
-        return true;
-    }
-    const uint32_t length = match != 0 ? code : 0;
-    const int64_t size = 1 + (int64_t)literals + literals / 255 + 3 + length / 255 + 1;
+    const uint32_t code = match != 0 ? match - XCI_LZ4_MIN_MATCH : 0;
+    const int64_t size = 1 + (int64_t)literals + literals / 255 + 3 + code / 255 + 1;
     if (size > writer->limit + 4 - writer->at)
         return false;
-    *writer->at++ = (uint8_t)(xci_min(literals, XCI_LZ4_NIBBLE) << 4 | xci_min(length, XCI_LZ4_NIBBLE));
+    *writer->at++ = (uint8_t)(xci_min(literals, XCI_LZ4_NIBBLE) << 4 | xci_min(code, XCI_LZ4_NIBBLE));
     if (literals >= XCI_LZ4_NIBBLE)
         xci_write_lz4_length(writer, literals - XCI_LZ4_NIBBLE);
     xci_write_literals(writer, literals);
@@ -109,8 +108,8 @@ XCI_CPU_INLINE bool xci_write_lz4(xci_writer *writer, uint32_t literals, uint32_
         return true;
     xci_store16(writer->at, 1);
     writer->at += 2;
-    if (length >= XCI_LZ4_NIBBLE)
-        xci_write_lz4_length(writer, length - XCI_LZ4_NIBBLE);
+    if (code >= XCI_LZ4_NIBBLE)
+        xci_write_lz4_length(writer, code - XCI_LZ4_NIBBLE);
     return true;
 }
 
@@ -130,22 +129,46 @@ XCI_CPU_INLINE bool xci_write_snappy(xci_writer *writer, uint32_t literals, uint
     return true;
 }
 
-/* The zero run that ends at `end` (a changed byte, or the end of the chunk), which may be no run at all. */
-XCI_CPU_INLINE bool xci_write_run(xci_writer *writer, uint32_t end) {
-    const uint32_t zero = writer->zero;
-    if (end - zero < XCI_SHORTEST_RUN || zero >= writer->zero_end)
-        return true;
-    const uint32_t anchor = writer->anchor, stop = end < writer->copy_end ? end : writer->copy_end;
-    const uint32_t literals = zero + 1 - anchor, match = stop - zero - 1;
+/* Writes the zero run that ends at `end` (a changed byte, or the end of the chunk), of five bytes or more and
+ * not too near the end, and what precedes it. */
+static __attribute__((noinline)) bool xci_write_run(xci_writer *writer, uint32_t end) {
+    const uint32_t stop = end < writer->copy_end ? end : writer->copy_end;
+    const uint32_t literals = writer->zero + 1 - writer->anchor, match = stop - writer->zero - 1;
     const bool fits = writer->codec == XORCAST_CODEC_LZ4 ? xci_write_lz4(writer, literals, match)
                                                          : xci_write_snappy(writer, literals, match);
     writer->anchor = stop;
     return fits;
 }
 
+/* The same for what masks mostly consist of: in LZ4, few literals, a match that is not very long, and all of it
+ * far from the end of the chunk. False: it is another; nothing was done. At most 50 bytes beyond `limit`
+ * are written. */
+XCI_CPU_INLINE bool xci_write_short(xci_writer *writer, uint32_t end) {
+    const uint32_t literals = writer->zero + 1 - writer->anchor, code = end - writer->zero - 1 - XCI_LZ4_MIN_MATCH;
+    if (writer->codec != XORCAST_CODEC_LZ4 || literals >= XCI_LZ4_NIBBLE || code >= XCI_SHORT_CODE ||
+        end >= writer->short_end || writer->at >= writer->limit)
+        return false;
+    xci_write_lz4_short(writer, literals, code);
+    writer->anchor = end;
+    return true;
+}
+
+/* The zero run that ends at `end`, if it is one that is written. */
+XCI_CPU_INLINE bool xci_write_to(xci_writer *writer, uint32_t end) {
+    if (__builtin_expect(end - writer->zero < XCI_SHORTEST_RUN, 0) || xci_write_short(writer, end))
+        return true;
+    if (writer->zero >= writer->zero_end)
+        return true;
+    /* A copy is handed out, so that the writer of the caller's loop stays in registers. */
+    xci_writer copy = *writer;
+    const bool fits = xci_write_run(&copy, end);
+    *writer = copy;
+    return fits;
+}
+
 /* Mask bytes of the word at `base` from byte `first` to byte `end`, among which there is no run of five zeros. */
 XCI_CPU_INLINE bool xci_write_part(xci_writer *writer, uint32_t base, uint32_t first, uint32_t end) {
-    const bool fits = xci_write_run(writer, base + first);
+    const bool fits = xci_write_to(writer, base + first);
     writer->zero = base + end;
     return fits;
 }
@@ -165,7 +188,7 @@ XCI_CPU_INLINE bool xci_write_word(xci_writer *writer, uint32_t word, uint64_t m
 
 /* Size of the finished block, or 0 if it is not smaller than raw. */
 XCI_CPU_INLINE uint32_t xci_write_end(xci_writer *writer) {
-    if (!xci_write_run(writer, writer->bytes))
+    if (!xci_write_to(writer, writer->bytes))
         return 0;
     const uint32_t rest = writer->bytes - writer->anchor;
     const bool fits = writer->codec == XORCAST_CODEC_LZ4 ? xci_write_lz4(writer, rest, 0)
