@@ -122,7 +122,7 @@ static bool needs_keyframe(xorcast_status status) {
 static bool may_pass(xorcast_status status) {
     return status == XORCAST_LINK_DOWN || status == XORCAST_LINK_REFUSED ||
            status == XORCAST_TIMED_OUT || status == XORCAST_DATA_TRUNCATED ||
-           status == XORCAST_DATA_CORRUPT;
+           status == XORCAST_DATA_CORRUPT || status == XORCAST_WEIGHTS_WRONG;
 }
 
 /* Takes the weights to `step` or, by keyframe, to the newest. */

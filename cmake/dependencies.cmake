@@ -1,5 +1,5 @@
-# The libraries that libxorcast stands on, as the interface target xorcast_dependencies: lz4, zstd and
-# jansson, linked from their static archives where those exist, so that libxorcast.so needs only libc;
+# The libraries that libxorcast stands on, as the interface target xorcast_dependencies: lz4 and
+# zstd, linked from their static archives where those exist, so that libxorcast.so needs only libc;
 # and threads. xxhash is used as a header.
 
 find_package(Threads REQUIRED)
@@ -10,7 +10,7 @@ endif()
 
 set(dependency_archives)
 set(dependency_libraries)
-foreach(pair "lz4 lz4.h" "zstd zstd.h" "jansson jansson.h")
+foreach(pair "lz4 lz4.h" "zstd zstd.h")
     string(REPLACE " " ";" pair "${pair}")
     list(GET pair 0 name)
     list(GET pair 1 header)
@@ -35,11 +35,11 @@ if(archive_count EQUAL 3)
 else()
     set(have_archives OFF)
 endif()
-option(XORCAST_STATIC_DEPENDENCIES "Put lz4, zstd and jansson inside libxorcast.so" ${have_archives})
+option(XORCAST_STATIC_DEPENDENCIES "Put lz4 and zstd inside libxorcast.so" ${have_archives})
 
 add_library(xorcast_dependencies INTERFACE)
 target_include_directories(xorcast_dependencies SYSTEM INTERFACE ${XORCAST_XXHASH_INCLUDE})
-foreach(name lz4 zstd jansson)
+foreach(name lz4 zstd)
     target_include_directories(xorcast_dependencies SYSTEM INTERFACE ${XORCAST_${name}_INCLUDE})
 endforeach()
 if(XORCAST_STATIC_DEPENDENCIES)

@@ -544,7 +544,9 @@ XORCAST_API xorcast_status xorcast_subscriber_undo(xorcast_subscriber *subscribe
 
 /* Makes the weights the newest version whatever they are now: compares digests group by group,
  * fetches the groups that differ, then the versions that appeared meanwhile, and verifies.
- * Overwrites in place: until OK there is no valid version. Also the repair of a bad audit. */
+ * Overwrites in place: once the first byte is overwritten there is no valid version until OK, and
+ * a failure is WEIGHTS_WRONG; before, it is the cause and nothing is changed. Also the repair of a
+ * bad audit. */
 XORCAST_API xorcast_status xorcast_subscriber_keyframe(xorcast_subscriber *subscriber,
                                                        uint64_t timeout_ms) XORCAST_MUST_USE;
 

@@ -15,6 +15,19 @@ static int alias_by_name(const void *a, const void *b) {
     return strcmp(((const xci_alias *)a)->name, ((const xci_alias *)b)->name);
 }
 
+/* bsearch must not be given no list at all, which a bundle without tensors or aliases has. */
+const xci_tensor *xci_tensor_named(const xorcast_bundle *bundle, const char *name) {
+    const xci_tensor key = {.name = name};
+    return bundle->tensor_count == 0 ? NULL
+                                     : bsearch(&key, bundle->tensors, bundle->tensor_count, sizeof key, by_name);
+}
+
+const xci_alias *xci_alias_named(const xorcast_bundle *bundle, const char *name) {
+    const xci_alias key = {.name = name};
+    return bundle->alias_count == 0 ? NULL
+                                    : bsearch(&key, bundle->aliases, bundle->alias_count, sizeof key, alias_by_name);
+}
+
 static bool sorted_already(const xorcast_bundle *bundle) {
     for (uint64_t t = 1; t < bundle->tensor_count; t++)
         if (by_name(&bundle->tensors[t - 1], &bundle->tensors[t]) >= 0)
@@ -28,9 +41,8 @@ static xorcast_status refuse_duplicates(xorcast_bundle *bundle) {
         if (by_name(&bundle->tensors[t - 1], &bundle->tensors[t]) == 0)
             twice = bundle->tensors[t].name;
     for (uint64_t a = 0; a < bundle->alias_count && twice == NULL; a++) {
-        const xci_tensor key = {.name = bundle->aliases[a].name};
         if ((a > 0 && alias_by_name(&bundle->aliases[a - 1], &bundle->aliases[a]) == 0) ||
-            bsearch(&key, bundle->tensors, bundle->tensor_count, sizeof key, by_name) != NULL)
+            xci_tensor_named(bundle, bundle->aliases[a].name) != NULL)
             twice = bundle->aliases[a].name;
     }
     if (twice != NULL)
@@ -102,11 +114,6 @@ static xorcast_status tie_equal_storage(xorcast_bundle *bundle) {
 }
 
 /* ---- Aliases ---- */
-
-static xci_alias *find_alias(xorcast_bundle *bundle, const char *name) {
-    const xci_alias key = {.name = name};
-    return bsearch(&key, bundle->aliases, bundle->alias_count, sizeof key, alias_by_name);
-}
 
 static xorcast_status resolve_alias(xorcast_bundle *bundle, xci_alias *alias) {
     const char *target = alias->target;

@@ -9,7 +9,7 @@
 
 /* `chunk_digests`: of the weights as they are, kept up to date. On success the weights are
  * `version_out`, verified; otherwise they are no version. `fetched_out` counts the bytes of groups
- * and deltas. */
+ * and deltas, also after a failure: 0 says that nothing was overwritten. */
 xorcast_status xci_keyframe(xorcast_bundle *bundle, xci_feed *feed, xorcast_digest *chunk_digests,
                             uint64_t deadline_ns, xorcast_version *version_out,
                             uint64_t *fetched_out);

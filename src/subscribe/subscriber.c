@@ -306,28 +306,55 @@ xorcast_status xorcast_subscriber_undo(xorcast_subscriber *subscriber) {
     return status;
 }
 
+/* What the digests say, after weights were scanned or overwritten. */
+static void sum_digests(xorcast_subscriber *subscriber) {
+    memset(&subscriber->digest, 0, sizeof subscriber->digest);
+    for (uint64_t c = 0; c < subscriber->bundle->layout.chunk_count; c++)
+        xci_digest_merge(&subscriber->digest, &subscriber->chunk_digests[c]);
+}
+
+/* A keyframe stopped. Before its first byte the weights are what they were, and may still be the
+ * version that they were; after it they are none, whatever the cause. */
+static xorcast_status stop_keyframe(xorcast_subscriber *subscriber, xorcast_status status,
+                                    uint64_t fetched, const xorcast_version *before) {
+    xorcast_error cause;
+    const bool same = subscriber->digest.lane[0] == before->digest.lane[0] &&
+                      subscriber->digest.lane[1] == before->digest.lane[1];
+    if (fetched == 0 && subscriber->bundle->complete && same)
+        subscriber->version = *before;
+    if (fetched == 0)
+        return status;
+    xorcast_last_error(subscriber->context, &cause);
+    const xci_place place = {cause.tensor, cause.chunk, cause.os_error};
+    FAIL_AT(subscriber->context, XORCAST_WEIGHTS_WRONG, place,
+            "the keyframe stopped halfway and the weights are no version; call "
+            "xorcast_subscriber_keyframe again. The cause: %s: %.300s",
+            xorcast_status_name(status), cause.text);
+}
+
 xorcast_status xorcast_subscriber_keyframe(xorcast_subscriber *subscriber, uint64_t timeout_ms) {
     xorcast_version version;
-    uint64_t fetched;
+    const xorcast_version before = subscriber->version;
+    uint64_t fetched = 0;
     const uint64_t deadline = xci_deadline(timeout_ms);
     if (subscriber->state == COMMITTED)
         FAIL(subscriber->context, XORCAST_BAD_STATE,
              "a commit is not stamped yet; call xorcast_subscriber_wait first");
-    /* What is in memory is compared, not what it should be. */
+    TRY(xci_feed_connect(&subscriber->feed, deadline));
     no_version(subscriber);
     xci_stage_reset(&subscriber->stage);
     subscriber->state = NOTHING_STAGED;
     if (subscriber->journal != NULL)
         xci_journal_end(subscriber->journal); /* what it would finish is overwritten */
-    TRY(xci_bundle_scan(subscriber->bundle, subscriber->chunk_digests, &subscriber->digest));
-    TRY(xci_feed_connect(&subscriber->feed, deadline));
-    const xorcast_status status =
-        xci_keyframe(subscriber->bundle, &subscriber->feed, subscriber->chunk_digests, deadline,
-                     &version, &fetched);
-    memset(&subscriber->digest, 0, sizeof subscriber->digest);
-    for (uint64_t c = 0; c < subscriber->bundle->layout.chunk_count; c++)
-        xci_digest_merge(&subscriber->digest, &subscriber->chunk_digests[c]);
-    TRY(status);
+    /* What is in memory is compared, not what it should be. */
+    xorcast_status status =
+        xci_bundle_scan(subscriber->bundle, subscriber->chunk_digests, &subscriber->digest);
+    if (status == XORCAST_OK)
+        status = xci_keyframe(subscriber->bundle, &subscriber->feed, subscriber->chunk_digests,
+                              deadline, &version, &fetched);
+    sum_digests(subscriber);
+    if (status < 0)
+        return stop_keyframe(subscriber, status, fetched, &before);
     subscriber->version = version;
     subscriber->audit_next = 0;
     subscriber->stats.keyframes++;
