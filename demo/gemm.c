@@ -69,7 +69,7 @@ ALWAYS_INLINE void pack(panel *to, size_t width, size_t columns, const float *b)
             to->rows[k][j] = *(const lanes *)(b + k * columns + j * LANES);
 }
 
-/* `height` rows by `width` vectors of c; element (i, k) of a is a[i * row_step + k * depth_step]. */
+/* `height` rows by `width` vectors of c; a at (i, k) is a[i * row_step + k * depth_step]. */
 ALWAYS_INLINE void outer_tile(size_t height, size_t width, size_t columns, const float *a,
                               size_t row_step, size_t depth_step, const panel *b, float *c) {
     lanes sums[TILE_ROWS][WIDTH];

@@ -3,21 +3,12 @@
  * tensors. */
 #include "bundle/bundle.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
 #include "base/bytes.h"
 #include "base/digest.h"
 #include "bundle/seal.h"
-
-static int compare_tensor_name(const void *name, const void *tensor) {
-    return strcmp(name, ((const xci_tensor *)tensor)->name);
-}
-
-static int compare_alias_name(const void *name, const void *alias) {
-    return strcmp(name, ((const xci_alias *)alias)->name);
-}
 
 static bool power_of_two_in(uint64_t value, uint64_t low, uint64_t high) {
     return value >= low && value <= high && (value & (value - 1)) == 0;
@@ -356,14 +347,12 @@ xorcast_status xorcast_bundle_seal(xorcast_bundle *bundle, xorcast_layout *layou
 
 xorcast_status xorcast_bundle_find(xorcast_bundle *bundle, const char *name, uint64_t *index_out) {
     TRY(xci_bundle_need_sealed(bundle));
-    const xci_tensor *found =
-        bsearch(name, bundle->tensors, bundle->tensor_count, sizeof *found, compare_tensor_name);
+    const xci_tensor *found = xci_tensor_named(bundle, name);
     if (found != NULL) {
         *index_out = (uint64_t)(found - bundle->tensors);
         return XORCAST_OK;
     }
-    const xci_alias *alias =
-        bsearch(name, bundle->aliases, bundle->alias_count, sizeof *alias, compare_alias_name);
+    const xci_alias *alias = xci_alias_named(bundle, name);
     if (alias == NULL)
         FAIL(bundle->context, XORCAST_NOT_FOUND, "the bundle has no tensor %.200s", name);
     *index_out = alias->tensor;

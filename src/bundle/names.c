@@ -18,14 +18,16 @@ static int alias_by_name(const void *a, const void *b) {
 /* bsearch must not be given no list at all, which a bundle without tensors or aliases has. */
 const xci_tensor *xci_tensor_named(const xorcast_bundle *bundle, const char *name) {
     const xci_tensor key = {.name = name};
-    return bundle->tensor_count == 0 ? NULL
-                                     : bsearch(&key, bundle->tensors, bundle->tensor_count, sizeof key, by_name);
+    if (bundle->tensor_count == 0)
+        return NULL;
+    return bsearch(&key, bundle->tensors, bundle->tensor_count, sizeof key, by_name);
 }
 
 const xci_alias *xci_alias_named(const xorcast_bundle *bundle, const char *name) {
     const xci_alias key = {.name = name};
-    return bundle->alias_count == 0 ? NULL
-                                    : bsearch(&key, bundle->aliases, bundle->alias_count, sizeof key, alias_by_name);
+    if (bundle->alias_count == 0)
+        return NULL;
+    return bsearch(&key, bundle->aliases, bundle->alias_count, sizeof key, alias_by_name);
 }
 
 static bool sorted_already(const xorcast_bundle *bundle) {
@@ -118,14 +120,12 @@ static xorcast_status tie_equal_storage(xorcast_bundle *bundle) {
 static xorcast_status resolve_alias(xorcast_bundle *bundle, xci_alias *alias) {
     const char *target = alias->target;
     for (uint64_t steps = 0; steps <= bundle->alias_count; steps++) {
-        const xci_tensor key = {.name = target};
-        const xci_tensor *found =
-            bsearch(&key, bundle->tensors, bundle->tensor_count, sizeof key, by_name);
+        const xci_tensor *found = xci_tensor_named(bundle, target);
         if (found != NULL) {
             alias->tensor = (uint64_t)(found - bundle->tensors);
             return XORCAST_OK;
         }
-        const xci_alias *next = find_alias(bundle, target);
+        const xci_alias *next = xci_alias_named(bundle, target);
         if (next == NULL)
             break;
         target = next->target;

@@ -11,6 +11,9 @@ xorcast_status xci_bundle_list_alias(xorcast_bundle *bundle, const char *name, c
  * overlap.c). */
 xorcast_status xci_seal_names(xorcast_bundle *bundle);
 xorcast_status xci_seal_overlaps(xorcast_bundle *bundle);
+/* By name, once sorted; NULL: there is none (names.c). */
+const xci_tensor *xci_tensor_named(const xorcast_bundle *bundle, const char *name);
+const xci_alias *xci_alias_named(const xorcast_bundle *bundle, const char *name);
 /* Chunks, packing and groups (grid.c). */
 xorcast_status xci_seal_grid(xorcast_bundle *bundle);
 /* Fingerprint (layout.c). */

@@ -67,7 +67,10 @@ static xorcast_status apply_block(xci_apply_worker *worker, xorcast_bundle *bund
                                   const uint8_t *bytes, const uint8_t **now_out) {
     const xci_place place = {chunk->tensor, chunk->index, 0};
     uint8_t *direct = xci_chunk_direct(bundle, chunk);
-    if (direct != NULL && xci_codec_is_ready(block->codec, bytes, block->bytes, chunk->bytes)) {
+    const bool ready =
+        worker->own_blocks ? block->codec != XORCAST_CODEC_SNAPPY
+                           : xci_codec_is_ready(block->codec, bytes, block->bytes, chunk->bytes);
+    if (direct != NULL && ready) {
         const xci_block_job job = {.block = bytes,
                                    .block_bytes = block->bytes,
                                    .block_codec = block->codec,

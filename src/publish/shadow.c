@@ -77,8 +77,10 @@ static xorcast_status fill(xci_shadow *shadow, xorcast_bundle *bundle, uint64_t 
     TRY(xci_allocate_array(shadow->context, group_count, sizeof(group_state), &memory));
     shadow->groups = memory;
     TRY(xci_apply_workers_open(shadow->bundle, &shadow->workers));
-    for (uint32_t i = 0; i < xci_context_threads(shadow->context); i++)
+    for (uint32_t i = 0; i < xci_context_threads(shadow->context); i++) {
+        shadow->workers[i].own_blocks = true;
         TRY(xci_group_reader_reserve(&shadow->workers[i].reader, bundle->group_size_max));
+    }
     copy_job job = {shadow, bundle};
     TRY(xci_pool_run(shadow->context->shared->pool, group_count, copy_group, &job));
     atomic_store(&shadow->step, step);

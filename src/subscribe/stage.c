@@ -8,7 +8,6 @@
 #include "base/bytes.h"
 #include "base/digest.h"
 #include "base/pool.h"
-#include "codec/codec.h"
 
 /* ---- Opening and closing ---- */
 
@@ -94,25 +93,6 @@ static xorcast_status bad_chunk(xorcast_bundle *bundle, const xci_chunk *chunk, 
             xci_chunk_words(bundle, chunk->index, words, sizeof words), what);
 }
 
-/* Finds the ready form of a block: itself, or a transcoded one in the worker's memory. */
-static xorcast_status make_ready(xci_stage_worker *worker, xorcast_bundle *bundle,
-                                 const xci_chunk *chunk, const xci_block *block,
-                                 const uint8_t **bytes, xci_ready *ready) {
-    const xci_place place = {chunk->tensor, chunk->index, 0};
-    ready->block_bytes = block->bytes;
-    ready->block_codec = block->codec;
-    if (xci_codec_is_ready(block->codec, *bytes, block->bytes, chunk->bytes))
-        return XORCAST_OK;
-    const xorcast_status status =
-        xci_transcode(bundle->context, place, bundle->context->shared->backend, block->codec,
-                      *bytes, block->bytes, chunk->bytes, worker->scratch, worker->ready,
-                      &ready->block_bytes, &ready->block_codec);
-    if (status == XORCAST_DATA_CORRUPT)
-        return bad_chunk(bundle, chunk, "its block does not decode to the chunk's size");
-    *bytes = worker->ready;
-    return status;
-}
-
 /* A mask must not touch the padding between the tensors of a packed chunk: nothing there could
  * take it. */
 static bool padding_untouched(xci_stage_worker *worker, xorcast_bundle *bundle,
@@ -133,32 +113,49 @@ static bool padding_untouched(xci_stage_worker *worker, xorcast_bundle *bundle,
     return true;
 }
 
-/* Checks a ready block against the live weights and notes what it will do. */
+/* Makes another form of a block device-ready, in the worker's memory. */
+static xorcast_status transcode(xci_stage_worker *worker, xorcast_bundle *bundle,
+                                const xci_chunk *chunk, xci_block_job *job) {
+    const xci_place place = {chunk->tensor, chunk->index, 0};
+    const xorcast_status status =
+        xci_transcode(bundle->context, place, bundle->context->shared->backend, job->block_codec,
+                      job->block, job->block_bytes, chunk->bytes, worker->scratch, worker->ready,
+                      &job->block_bytes, &job->block_codec);
+    if (status == XORCAST_DATA_CORRUPT)
+        return bad_chunk(bundle, chunk, "its block does not decode to the chunk's size");
+    job->block = worker->ready;
+    return status;
+}
+
+/* Checks a block against the live weights, as it is if the backend takes it, else transcoded.
+ * `job` is the ready form then, of 0 bytes if it changes nothing. */
 static xorcast_status check_block(xci_stage_worker *worker, xorcast_bundle *bundle,
                                   const xci_chunk *chunk, const xci_block *block,
-                                  const uint8_t *bytes, xci_ready *ready, xorcast_counts *counts) {
+                                  const uint8_t *bytes, xci_block_job *job) {
+    const xci_backend *backend = bundle->context->shared->backend;
     const uint8_t *old;
-    xci_block_job job = {.block = bytes,
-                         .block_bytes = ready->block_bytes,
-                         .block_codec = ready->block_codec,
-                         .bytes = chunk->bytes,
-                         .segments = chunk->segments,
-                         .segment_count = chunk->segment_count,
-                         .element_bytes = chunk->element_bytes};
+    *job = (xci_block_job){.block = bytes,
+                           .block_bytes = block->bytes,
+                           .block_codec = block->codec,
+                           .bytes = chunk->bytes,
+                           .segments = chunk->segments,
+                           .segment_count = chunk->segment_count,
+                           .element_bytes = chunk->element_bytes};
     if (block->element_bytes != chunk->element_bytes)
         return bad_chunk(bundle, chunk, "its elements have another width");
     TRY(xci_chunk_read(bundle, chunk, worker->gather, &old));
-    job.weights = (uint8_t *)(uintptr_t)old; /* only read by check */
-    bundle->context->shared->backend->check(&job, 1);
-    if (job.status < 0)
+    job->weights = (uint8_t *)(uintptr_t)old; /* only read by check */
+    backend->check(job, 1);
+    if (job->status < 0) {
+        TRY(transcode(worker, bundle, chunk, job));
+        if (job->block_bytes == 0)
+            return XORCAST_OK;
+        backend->check(job, 1);
+    }
+    if (job->status < 0)
         return bad_chunk(bundle, chunk, "its block is damaged");
-    if (chunk->packed && !padding_untouched(worker, bundle, chunk, &job))
+    if (chunk->packed && !padding_untouched(worker, bundle, chunk, job))
         return bad_chunk(bundle, chunk, "it changes bytes between tensors");
-    ready->change = job.change;
-    counts->bits_changed += job.bits_changed;
-    counts->bytes_changed += job.bytes_changed;
-    counts->elements_changed += job.elements_changed;
-    counts->chunks_changed += job.bytes_changed > 0; /* a foreign block may be all zeros */
     return XORCAST_OK;
 }
 
@@ -218,6 +215,13 @@ static xorcast_status keep_group(xci_stage *stage, xci_stage_worker *worker, uin
     return status;
 }
 
+static void count_changes(const xci_block_job *job, xorcast_counts *counts) {
+    counts->bits_changed += job->bits_changed;
+    counts->bytes_changed += job->bytes_changed;
+    counts->elements_changed += job->elements_changed;
+    counts->chunks_changed += job->bytes_changed > 0; /* a foreign block may be all zeros */
+}
+
 static xorcast_status stage_group(void *user, uint64_t index, uint32_t worker_index) {
     xci_stage *stage = user;
     xorcast_bundle *bundle = stage->bundle;
@@ -233,7 +237,7 @@ static xorcast_status stage_group(void *user, uint64_t index, uint32_t worker_in
     TRY(xci_group_read(&worker->reader, place, record, &bytes));
     for (uint32_t i = 0; i < record->block_count; i++) {
         const xci_block *block = &record->blocks[i];
-        const uint8_t *ready_bytes = bytes;
+        const uint8_t *block_bytes = bytes;
         bytes += block->bytes;
         if (first + block->chunk >= end)
             FAIL_AT(bundle->context, XORCAST_DATA_CORRUPT, place,
@@ -242,16 +246,20 @@ static xorcast_status stage_group(void *user, uint64_t index, uint32_t worker_in
         if (!xci_bundle_holds(bundle, first + block->chunk))
             continue;
         xci_chunk chunk;
+        xci_block_job job;
         xci_ready *ready = &worker->list[count];
         xci_bundle_chunk(bundle, first + block->chunk, worker->segments, &chunk);
-        TRY(make_ready(worker, bundle, &chunk, block, &ready_bytes, ready));
-        if (ready->block_bytes == 0)
+        TRY(check_block(worker, bundle, &chunk, block, block_bytes, &job));
+        if (job.block_bytes == 0)
             continue;
-        TRY(check_block(worker, bundle, &chunk, block, ready_bytes, ready, &counts));
-        TRY(append(worker, bundle->context, ready_bytes, &used, ready));
-        ready->chunk = chunk.index;
-        ready->bytes = chunk.bytes;
-        ready->weights = xci_chunk_direct(bundle, &chunk);
+        *ready = (xci_ready){.chunk = chunk.index,
+                             .weights = xci_chunk_direct(bundle, &chunk),
+                             .block_bytes = job.block_bytes,
+                             .block_codec = job.block_codec,
+                             .bytes = chunk.bytes,
+                             .change = job.change};
+        TRY(append(worker, bundle->context, job.block, &used, ready));
+        count_changes(&job, &counts);
         xci_digest_merge(&change, &ready->change);
         count++;
     }

@@ -560,10 +560,10 @@ static void test_subscriber_open(void **state) {
                 break;
             }
         }
-    sampler_open(&p); /* leaves nothing behind at the publisher either */
-    sampler_close(&p);
     xorcast_bundle_destroy(p.to);
-    xorcast_context_destroy(p.sampler);
+    close_context(p.sampler, &p.sampler_allocator);
+    sampler_open(&p); /* nothing is left behind at the publisher either */
+    sampler_close(&p);
     street_close(&p);
 }
 

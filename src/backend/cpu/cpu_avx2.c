@@ -6,26 +6,11 @@
 #include "backend/cpu/cpu_level.h"
 #include "backend/cpu/cpu_tally.h"
 
-#ifndef XCI_GROUP_LINES
-#define XCI_GROUP_LINES 4u
-#endif
-
-/* All ones in each of four words that is the same. */
-XCI_CPU_INLINE __m256i same_words(const uint8_t *old_bytes, const uint8_t *new_bytes) {
-    return _mm256_cmpeq_epi64(_mm256_loadu_si256((const __m256i *)(const void *)old_bytes),
-                              _mm256_loadu_si256((const __m256i *)(const void *)new_bytes));
-}
-
-XCI_CPU_INLINE bool same_lines(const uint8_t *old_bytes, const uint8_t *new_bytes) {
-    __m256i same = same_words(old_bytes, new_bytes);
-    for (uint32_t i = 32; i < 64 * XCI_GROUP_LINES; i += 32)
-        same = _mm256_and_si256(same, same_words(old_bytes + i, new_bytes + i));
-    return _mm256_movemask_epi8(same) == -1;
-}
-
 /* A bit for each of four words that is the same. */
-XCI_CPU_INLINE uint32_t same_bits(const uint8_t *old_bytes, const uint8_t *new_bytes) {
-    return (uint32_t)_mm256_movemask_pd(_mm256_castsi256_pd(same_words(old_bytes, new_bytes)));
+XCI_CPU_INLINE uint32_t same_words(const uint8_t *old_bytes, const uint8_t *new_bytes) {
+    const __m256i old_half = _mm256_loadu_si256((const __m256i *)(const void *)old_bytes);
+    const __m256i new_half = _mm256_loadu_si256((const __m256i *)(const void *)new_bytes);
+    return (uint32_t)_mm256_movemask_pd(_mm256_castsi256_pd(_mm256_cmpeq_epi64(old_half, new_half)));
 }
 
 /* The numbers of the bits set in 0 .. 255, lowest first, one a byte. */
@@ -39,7 +24,7 @@ static const uint64_t bit_numbers[256] = {BITS_64(0u), BITS_64(64u), BITS_64(128
 
 XCI_CPU_INLINE uint32_t list_line(const uint8_t *old_bytes, const uint8_t *new_bytes, uint32_t first,
                                   uint32_t *list) {
-    const uint32_t same = same_bits(old_bytes, new_bytes) | same_bits(old_bytes + 32, new_bytes + 32) << 4;
+    const uint32_t same = same_words(old_bytes, new_bytes) | same_words(old_bytes + 32, new_bytes + 32) << 4;
     const uint32_t changed = same ^ 0xff;
     const __m128i numbers = _mm_loadl_epi64((const __m128i *)(const void *)&bit_numbers[changed]);
     _mm256_storeu_si256((__m256i *)(void *)list,

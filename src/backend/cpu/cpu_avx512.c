@@ -6,23 +6,10 @@
 #include "backend/cpu/cpu_level.h"
 #include "backend/cpu/cpu_tally.h"
 
-#define XCI_GROUP_LINES 4u
-
-/* A bit for each of eight words that differs. */
-XCI_CPU_INLINE __mmask8 changed_words(const uint8_t *old_bytes, const uint8_t *new_bytes) {
-    return _mm512_cmpneq_epi64_mask(_mm512_loadu_si512(old_bytes), _mm512_loadu_si512(new_bytes));
-}
-
-XCI_CPU_INLINE bool same_lines(const uint8_t *old_bytes, const uint8_t *new_bytes) {
-    uint32_t changed = 0;
-    for (uint32_t i = 0; i < 64 * XCI_GROUP_LINES; i += 64)
-        changed |= changed_words(old_bytes + i, new_bytes + i);
-    return changed == 0;
-}
-
 XCI_CPU_INLINE uint32_t list_line(const uint8_t *old_bytes, const uint8_t *new_bytes, uint32_t first,
                                   uint32_t *list) {
-    const __mmask8 changed = changed_words(old_bytes, new_bytes);
+    const __mmask8 changed =
+        _mm512_cmpneq_epi64_mask(_mm512_loadu_si512(old_bytes), _mm512_loadu_si512(new_bytes));
     const __m256i numbers = _mm256_add_epi32(_mm256_set1_epi32((int)first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
     _mm256_storeu_si256((__m256i *)(void *)list, _mm256_maskz_compress_epi32(changed, numbers));
     return (uint32_t)__builtin_popcount(changed);

@@ -1,15 +1,11 @@
-/* encode() of one instruction set. The including file defines what depends on it:
+/* encode() of one instruction set. The including file defines list_line(old, new, first, list): it writes the
+ * numbers of the words that differ in 64 bytes, counted from `first`, to the list and returns how many;
+ * what it leaves in the rest of eight places does not matter. Everything else is the same source for
+ * all levels, hence the same bytes.
  *
- *     same_lines(old, new)              whether XCI_GROUP_LINES lines of 64 bytes are the same
- *     list_line(old, new, first, list)  writes the numbers of the words that differ in a line, counted from
- *                                       `first`, to the list and returns how many; what it leaves in the
- *                                       rest of eight places does not matter
- *
- * Everything else is the same source for all levels, hence the same bytes.
- *
- * Old and new are streamed once. Words that differ are listed almost without a branch on the data, and worked on
- * when there is a batch of them, in loops that are long enough for the processor to predict. Meanwhile
- * prefetches keep memory busy. */
+ * Old and new are streamed once. Words that differ are listed without a branch on the data, and worked on when a
+ * batch is full: loops of a fixed length, which the processor predicts. Meanwhile prefetches keep memory
+ * busy. */
 #ifndef XCI_CPU_ENCODE_H
 #define XCI_CPU_ENCODE_H
 
@@ -17,11 +13,9 @@
 
 #define XCI_LINE 64u
 #define XCI_LINE_WORDS 8u
-#define XCI_GROUP (XCI_GROUP_LINES * XCI_LINE)
 #ifndef XCI_ENCODE_BATCH
 #define XCI_ENCODE_BATCH 32u
 #endif
-#define XCI_ENCODE_MOST (XCI_ENCODE_BATCH + (XCI_GROUP_LINES + 1) * XCI_LINE_WORDS)
 #ifndef XCI_AHEAD
 #define XCI_AHEAD 2048u
 #endif
@@ -31,19 +25,16 @@ XCI_CPU_INLINE void xci_prefetch(const uint8_t *at, size_t distance) {
     __builtin_prefetch((const void *)((uintptr_t)at + distance));
 }
 
-/* Words of a chunk that differ. */
+/* Words of a chunk that differ, found line by line. */
 typedef struct xci_differ {
     const uint8_t *old_bytes, *new_bytes;
     uint32_t bytes, offset; /* whole words of the chunk; looked at so far */
     uint32_t listed;
-    uint32_t list[XCI_ENCODE_MOST];
+    uint32_t list[XCI_ENCODE_BATCH + 2 * XCI_LINE_WORDS];
 } xci_differ;
 
-/* What is left of the chunk behind the last group. */
+/* The last line, if it is not whole. */
 XCI_CPU_INLINE void xci_diff_rest(xci_differ *differ) {
-    for (; differ->bytes - differ->offset >= XCI_LINE; differ->offset += XCI_LINE)
-        differ->listed += list_line(differ->old_bytes + differ->offset, differ->new_bytes + differ->offset,
-                                    differ->offset / 8, differ->list + differ->listed);
     uint8_t old_line[XCI_LINE] = {0}, new_line[XCI_LINE] = {0};
     memcpy(old_line, differ->old_bytes + differ->offset, differ->bytes - differ->offset);
     memcpy(new_line, differ->new_bytes + differ->offset, differ->bytes - differ->offset);
@@ -51,24 +42,19 @@ XCI_CPU_INLINE void xci_diff_rest(xci_differ *differ) {
     differ->offset = differ->bytes;
 }
 
-/* Lists words until there is a batch of them or the chunk is at its end. */
-XCI_CPU_INLINE void xci_diff(xci_differ *differ) {
+/* Looks at lines until a batch is full or the chunk is at its end. */
+XCI_CPU_INLINE void xci_diff_lines(xci_differ *differ) {
     const uint8_t *const old_bytes = differ->old_bytes, *const new_bytes = differ->new_bytes;
-    uint32_t offset = differ->offset, listed = 0;
-    for (; differ->bytes - offset >= XCI_GROUP && listed < XCI_ENCODE_BATCH; offset += XCI_GROUP) {
-        for (uint32_t i = 0; i < XCI_GROUP; i += XCI_LINE) {
-            xci_prefetch(old_bytes, offset + i + XCI_AHEAD);
-            xci_prefetch(new_bytes, offset + i + XCI_AHEAD);
-        }
-        if (same_lines(old_bytes + offset, new_bytes + offset))
-            continue;
-        for (uint32_t i = 0; i < XCI_GROUP; i += XCI_LINE)
-            listed += list_line(old_bytes + offset + i, new_bytes + offset + i, (offset + i) / 8,
-                                differ->list + listed);
+    const uint32_t whole = differ->bytes / XCI_LINE * XCI_LINE;
+    uint32_t offset = differ->offset, listed = differ->listed;
+    for (; offset < whole && listed < XCI_ENCODE_BATCH; offset += XCI_LINE) {
+        xci_prefetch(old_bytes, offset + XCI_AHEAD);
+        xci_prefetch(new_bytes, offset + XCI_AHEAD);
+        listed += list_line(old_bytes + offset, new_bytes + offset, offset / 8, differ->list + listed);
     }
     differ->offset = offset;
     differ->listed = listed;
-    if (listed < XCI_ENCODE_BATCH)
+    if (listed < XCI_ENCODE_BATCH && offset < differ->bytes)
         xci_diff_rest(differ);
 }
 
@@ -81,9 +67,8 @@ typedef struct xci_encoder {
 } xci_encoder;
 
 /* Counts and writes a batch. While that goes on, the lines after those already on their way are fetched. */
-XCI_CPU_INLINE void xci_encode_words(xci_encoder *encoder, const xci_differ *differ) {
-    uint64_t masks[XCI_ENCODE_MOST + XCI_MASK_PAD];
-    const uint32_t count = differ->listed;
+XCI_CPU_INLINE void xci_encode_words(xci_encoder *encoder, const xci_differ *differ, uint32_t count) {
+    uint64_t masks[XCI_ENCODE_BATCH + XCI_MASK_PAD];
     for (uint32_t i = 0; i < count; ++i) {
         const uint32_t word = differ->list[i];
 #ifndef NOPF
@@ -137,9 +122,13 @@ XCI_CPU_INLINE void xci_encode_chunk(xci_encode_job *job, uint32_t codec) {
         .element_bytes = job->element_bytes,
         .fits = codec != XORCAST_CODEC_RAW,
     };
-    while (differ.offset < differ.bytes) {
-        xci_diff(&differ);
-        xci_encode_words(&encoder, &differ);
+    while (differ.offset < differ.bytes || differ.listed > 0) {
+        xci_diff_lines(&differ);
+        const uint32_t count = differ.listed < XCI_ENCODE_BATCH ? differ.listed : XCI_ENCODE_BATCH;
+        encoder.writer.codec = codec;
+        xci_encode_words(&encoder, &differ, count);
+        memcpy(differ.list, differ.list + XCI_ENCODE_BATCH, XCI_LINE_WORDS * sizeof *differ.list);
+        differ.listed -= count;
     }
     if (job->bytes % 8 != 0)
         encoder = xci_encode_rest(encoder, job);

@@ -2,15 +2,6 @@
 #include "backend/cpu/cpu_level.h"
 #include "backend/cpu/cpu_tally.h"
 
-#define XCI_GROUP_LINES 1u
-
-XCI_CPU_INLINE bool same_lines(const uint8_t *old_bytes, const uint8_t *new_bytes) {
-    uint64_t any = 0;
-    for (uint32_t i = 0; i < 8; ++i)
-        any |= xci_load64(old_bytes + 8 * i) ^ xci_load64(new_bytes + 8 * i);
-    return any == 0;
-}
-
 XCI_CPU_INLINE uint32_t list_line(const uint8_t *old_bytes, const uint8_t *new_bytes, uint32_t first,
                                   uint32_t *list) {
     uint32_t listed = 0;
