@@ -313,14 +313,14 @@ static void sum_digests(xorcast_subscriber *subscriber) {
         xci_digest_merge(&subscriber->digest, &subscriber->chunk_digests[c]);
 }
 
-/* A keyframe stopped. Before its first byte the weights are what they were, and may still be the
- * version that they were; after it they are none, whatever the cause. */
+/* A keyframe stopped. Before its first byte the weights are what they were, and still the version
+ * that they were if the scan just proved it; after it they are none, whatever the cause. */
 static xorcast_status stop_keyframe(xorcast_subscriber *subscriber, xorcast_status status,
-                                    uint64_t fetched, const xorcast_version *before) {
+                                    uint64_t fetched, bool scanned, const xorcast_version *before) {
     xorcast_error cause;
     const bool same = subscriber->digest.lane[0] == before->digest.lane[0] &&
                       subscriber->digest.lane[1] == before->digest.lane[1];
-    if (fetched == 0 && subscriber->bundle->complete && same)
+    if (fetched == 0 && scanned && subscriber->bundle->complete && same)
         subscriber->version = *before;
     if (fetched == 0)
         return status;
@@ -349,12 +349,13 @@ xorcast_status xorcast_subscriber_keyframe(xorcast_subscriber *subscriber, uint6
     /* What is in memory is compared, not what it should be. */
     xorcast_status status =
         xci_bundle_scan(subscriber->bundle, subscriber->chunk_digests, &subscriber->digest);
-    if (status == XORCAST_OK)
+    const bool scanned = status == XORCAST_OK;
+    if (scanned)
         status = xci_keyframe(subscriber->bundle, &subscriber->feed, subscriber->chunk_digests,
                               deadline, &version, &fetched);
     sum_digests(subscriber);
     if (status < 0)
-        return stop_keyframe(subscriber, status, fetched, &before);
+        return stop_keyframe(subscriber, status, fetched, scanned, &before);
     subscriber->version = version;
     subscriber->audit_next = 0;
     subscriber->stats.keyframes++;
