@@ -47,6 +47,7 @@ typedef struct fold_job {
     uint8_t *masks;      /* scratch of each worker */
     xci_block *blocks;
     uint64_t blocks_capacity;
+    xci_segment whole; /* a segment of any chunk: the backend sums a digest, no one reads it */
     xci_group_writer writer;
     xorcast_counts counts;
     uint64_t encoded_bytes;
@@ -206,6 +207,8 @@ static xorcast_status make_jobs(fold_job *job) {
         job->results[i] = (xci_encode_job){.bytes = entry->chunk_bytes,
                                            .element_bytes = entry->block->element_bytes,
                                            .codec = job->writer.encoding.codec,
+                                           .segments = &job->whole,
+                                           .segment_count = 1,
                                            .block = slot};
         slot += entry->chunk_bytes + XCI_BLOCK_SLACK;
     }
@@ -429,6 +432,7 @@ static xorcast_status fold_to(fold_job *job, const xorcast_source *sources,
     TRY(xci_encoding_check(job->context, &options->encoding, &manifest->encoding));
     TRY(open_inputs(job, sources));
     job->chunk_bytes = job->inputs[0].reader.manifest.info.chunk_bytes;
+    job->whole.bytes = (uint32_t)job->chunk_bytes;
     job->group_bytes_max = xci_manifest_limits(&job->inputs[0].reader.manifest).raw_bytes;
     TRY(xci_group_writer_open(&job->writer, job->context, &manifest->encoding));
     TRY(xci_sink_writer_begin(out, job->context, sink));
