@@ -1,6 +1,5 @@
-/* A trainer publishes a version after every step. A sampler starts with other weights, takes a
- * keyframe, and follows: two processes, TCP on loopback. Each prints its weights' digest.
- * Owns both processes and the pipe that carries the address. */
+/* A trainer publishes a version after every step; a sampler with other weights takes a keyframe and
+ * follows, over TCP. Each prints its digest. Owns both processes and the pipe between them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,10 +54,11 @@ static void train(xorcast_publisher *publisher) {
 static void follow(xorcast_subscriber *subscriber) {
     xorcast_version now = {.step = 0};
     for (uint64_t step; now.step != STEPS; xorcast_subscriber_current(subscriber, &now)) {
-        check(xorcast_subscriber_poll(subscriber, 30000, &step));
+        if (xorcast_subscriber_poll(subscriber, 30000, &step) != XORCAST_OK)
+            continue; /* nothing new, or the trainer is away: generate on */
         const xorcast_status status = xorcast_subscriber_stage(subscriber, step, 30000);
-        if (status == XORCAST_VERSION_GONE) { /* unknown weights, or too far behind */
-            check(xorcast_subscriber_keyframe(subscriber, 30000));
+        if (status == XORCAST_VERSION_GONE || status == XORCAST_BASE_MISMATCH) {
+            check(xorcast_subscriber_keyframe(subscriber, 30000)); /* overwrites: a pause too */
             continue;
         }
         check(status);

@@ -7,10 +7,6 @@
 
 /* ---- Workers ---- */
 
-static uint64_t slot_bytes(const xorcast_bundle *bundle) {
-    return (UINT64_C(1) << bundle->chunk_log2) + XCI_BLOCK_SLACK;
-}
-
 xorcast_status xci_encode_worker_open(xci_encode_worker *worker, xorcast_bundle *bundle,
                                       const xorcast_encoding *encoding) {
     xorcast_context *context = bundle->context;
@@ -26,14 +22,12 @@ xorcast_status xci_encode_worker_open(xci_encode_worker *worker, xorcast_bundle 
     worker->blocks = memory;
     TRY(xci_allocate(context, bundle->group_size_max + (count + 1) * 2 * XCI_BLOCK_SLACK, &memory));
     worker->slots = memory;
-    TRY(xci_allocate(context, XCI_ENCODE_SCRATCH(slot_bytes(bundle)), &memory));
-    worker->scratch = memory;
     return XORCAST_OK;
 }
 
 void xci_encode_worker_close(xci_encode_worker *worker, xorcast_context *context) {
-    void *const parts[] = {worker->chunks, worker->jobs,      worker->blocks, worker->slots,
-                           worker->gather[0], worker->gather[1], worker->scratch};
+    void *const parts[] = {worker->chunks, worker->jobs,      worker->blocks,
+                           worker->slots,  worker->gather[0], worker->gather[1]};
     xci_group_writer_close(&worker->writer);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         xci_release(context, parts[i]);
@@ -106,7 +100,6 @@ static xorcast_status make_jobs(xci_encode_worker *worker, xorcast_bundle *old_b
         job->segments = chunk->segments;
         job->segment_count = chunk->segment_count;
         job->block = slot;
-        job->scratch = worker->scratch;
         slot += xci_round_up(chunk->bytes, 64) + XCI_BLOCK_SLACK;
     }
     return XORCAST_OK;

@@ -17,7 +17,6 @@ typedef struct xci_encode_worker {
     uint8_t *slots;         /* room for each block at its worst, then the payload */
     uint8_t *gather[2];     /* old and new bytes that do not lie in one piece in host memory */
     uint64_t gather_capacity[2];
-    uint8_t *scratch;
 } xci_encode_worker;
 
 xorcast_status xci_encode_worker_open(xci_encode_worker *worker, xorcast_bundle *bundle,

@@ -128,6 +128,11 @@ static xorcast_status check_request(xorcast_bundle *old_bundle, xorcast_bundle *
     if (options->run != NULL && strlen(options->run) >= XORCAST_RUN_BYTES)
         FAIL(context, XORCAST_BAD_ARGUMENT, "a run's name has at most %d bytes",
              XORCAST_RUN_BYTES - 1);
+    if (options->base_step != XORCAST_NO_STEP && options->target_step != XORCAST_NO_STEP &&
+        options->target_step <= options->base_step)
+        FAIL(context, XORCAST_VERSION_ORDER, "the target step %llu does not follow the base step "
+             "%llu; steps only grow", (unsigned long long)options->target_step,
+             (unsigned long long)options->base_step);
     if (!new_bundle->sealed)
         FAIL(context, XORCAST_BAD_STATE,
              "the new bundle is not sealed; call xorcast_bundle_seal first");

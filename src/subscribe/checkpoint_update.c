@@ -90,14 +90,20 @@ static xorcast_status align(xci_update *u) {
 }
 
 static xorcast_status verify_base(xci_update *u, const char *path) {
+    const xorcast_delta_info *info = &u->delta.manifest.info;
     xorcast_digest digest;
     TRY(xorcast_bundle_digest(u->base->bundle, &digest));
-    if (memcmp(&digest, &u->delta.manifest.info.base.digest, sizeof digest) != 0)
+    if (memcmp(&digest, &info->base.digest, sizeof digest) == 0)
+        return XORCAST_OK;
+    if (memcmp(&digest, &info->target.digest, sizeof digest) == 0 &&
+        memcmp(u->base->bundle->layout.fingerprint, info->target_fingerprint,
+               sizeof info->target_fingerprint) == 0)
         FAIL(u->context, XORCAST_BASE_MISMATCH,
-             "the bytes of %s are not the version that the delta starts from; apply the deltas "
-             "between them first, or fetch the checkpoint whole",
-             path);
-    return XORCAST_OK;
+             "%s is what the delta leads to already; there is nothing to apply", path);
+    FAIL(u->context, XORCAST_BASE_MISMATCH,
+         "the bytes of %s are not the version that the delta starts from; apply the deltas "
+         "between them first, or fetch the checkpoint whole",
+         path);
 }
 
 xorcast_status xci_update_open(xci_update *u, const char *path, const xorcast_source *source) {
