@@ -72,7 +72,7 @@ def one_row(arguments, pattern, density, threads, scratch):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", default=os.path.join(HERE, "..", "build"), help="folder (build)")
     parser.add_argument("--bytes", default="470m", help="of the weights (470m)")
     parser.add_argument("--repeat", type=int, default=11, help="versions for each median (11)")

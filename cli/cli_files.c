@@ -30,9 +30,10 @@ static int read_piece(void *user, uint64_t offset, void *buffer, uint64_t count)
 xorcast_status cli_source_open(cli_session *session, const char *path, cli_source *source) {
     struct stat facts;
     memset(source, 0, sizeof *source);
-    source->fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* A pipe must not hang the command before it is seen that it is no file. */
+    source->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (source->fd < 0)
-        return cli_fail(session, errno == ENOENT ? XORCAST_NOT_FOUND : XORCAST_IO_FAILED, errno,
+        return cli_fail(session, errno == ENOENT || errno == ENOTDIR ? XORCAST_NOT_FOUND : XORCAST_IO_FAILED, errno,
                         "cannot open the delta %.400s: %s", path, strerror(errno));
     if (fstat(source->fd, &facts) != 0 || !S_ISREG(facts.st_mode)) {
         cli_source_close(source);
@@ -113,7 +114,7 @@ static xorcast_status open_unfinished(cli_output *output) {
         return XORCAST_OK;
     const int error = errno;
     forget_unfinished(output);
-    return cli_fail(session, error == ENOENT ? XORCAST_NOT_FOUND : XORCAST_IO_FAILED, error,
+    return cli_fail(session, error == ENOENT || error == ENOTDIR ? XORCAST_NOT_FOUND : XORCAST_IO_FAILED, error,
                     "cannot create %.400s: %s", output->path, strerror(error));
 }
 

@@ -20,6 +20,7 @@ typedef struct follower {
     xorcast_subscriber *subscriber;
     xorcast_version version; /* of the weights */
     uint64_t versions;       /* brought so far */
+    uint64_t keyframe_bytes; /* received before the version that is brought */
     uint64_t news_ns;        /* when something last happened */
     xorcast_error trouble;   /* that is being retried; status OK: none */
 } follower;
@@ -52,20 +53,29 @@ static void print_opened(const follower *f) {
     fflush(stdout);
 }
 
-static void print_version_json(const xorcast_subscriber_stats *stats, bool keyframe, bool audited) {
+/* A keyframe compares and copies: the library counts its bytes, and no changes or times. */
+static void put_known(cli_json *json, const char *key, bool keyframe, uint64_t count) {
+    if (keyframe)
+        cli_json_null(json, key);
+    else
+        cli_json_count(json, key, count);
+}
+
+static void print_version_json(const xorcast_subscriber_stats *stats, bool keyframe,
+                               uint64_t wire_bytes, bool audited) {
     cli_json json = cli_json_begin(stdout);
     cli_json_text(&json, "event", "version");
     cli_version_json(&json, "version", &stats->version);
     cli_json_text(&json, "by", keyframe ? "keyframe" : "delta");
-    cli_json_count(&json, "deltas_folded", stats->deltas_folded);
-    cli_json_count(&json, "bits_changed", stats->counts.bits_changed);
-    cli_json_count(&json, "bytes_changed", stats->counts.bytes_changed);
-    cli_json_count(&json, "elements_changed", stats->counts.elements_changed);
-    cli_json_count(&json, "bytes_covered", stats->counts.bytes_covered);
-    cli_json_count(&json, "wire_bytes", stats->wire_bytes);
-    cli_json_count(&json, "ship_ns", stats->ship_ns);
-    cli_json_count(&json, "stage_ns", stats->stage_ns);
-    cli_json_count(&json, "pause_ns", stats->commit_ns);
+    cli_json_count(&json, "deltas_folded", keyframe ? 0 : stats->deltas_folded);
+    put_known(&json, "bits_changed", keyframe, stats->counts.bits_changed);
+    put_known(&json, "bytes_changed", keyframe, stats->counts.bytes_changed);
+    put_known(&json, "elements_changed", keyframe, stats->counts.elements_changed);
+    put_known(&json, "bytes_covered", keyframe, stats->counts.bytes_covered);
+    cli_json_count(&json, "wire_bytes", wire_bytes);
+    put_known(&json, "ship_ns", keyframe, stats->ship_ns);
+    put_known(&json, "stage_ns", keyframe, stats->stage_ns);
+    put_known(&json, "pause_ns", keyframe, stats->commit_ns);
     cli_json_count(&json, "keyframes", stats->keyframes);
     cli_json_count(&json, "keyframe_bytes", stats->keyframe_bytes);
     cli_json_count(&json, "memory_high_water_bytes", stats->memory.high_water_bytes);
@@ -73,26 +83,34 @@ static void print_version_json(const xorcast_subscriber_stats *stats, bool keyfr
     cli_json_end(&json);
 }
 
-static void print_version(const follower *f, bool keyframe) {
+static void print_version(follower *f, bool keyframe) {
     const cli_options *o = &f->session->options;
     xorcast_subscriber_stats stats;
     char by[32] = "delta";
     xorcast_subscriber_get_stats(f->subscriber, &stats);
+    const uint64_t wire_bytes =
+        keyframe ? stats.keyframe_bytes - f->keyframe_bytes : stats.wire_bytes;
+    f->keyframe_bytes = stats.keyframe_bytes;
     if (o->quiet)
         return;
     if (o->json) {
-        print_version_json(&stats, keyframe, o->audit);
+        print_version_json(&stats, keyframe, wire_bytes, o->audit);
         return;
     }
     if (keyframe)
         snprintf(by, sizeof by, "keyframe");
     else if (stats.deltas_folded > 1)
         snprintf(by, sizeof by, "%" PRIu64 " deltas", stats.deltas_folded);
+    const xorcast_counts *counts = &stats.counts;
+    const cli_words unknown = {"-"};
+    const cli_words changed =
+        cli_percent((double)counts->bytes_changed, (double)counts->bytes_covered);
     printf("%8" PRIu64 " %-10s %9s %9s %9s %9s %9s  %s\n", f->version.step, by,
-           cli_percent((double)stats.counts.bytes_changed, (double)stats.counts.bytes_covered).text,
-           cli_bytes((double)(keyframe ? stats.keyframe_bytes : stats.wire_bytes)).text,
-           cli_time(stats.ship_ns).text, cli_time(stats.stage_ns).text,
-           cli_time(stats.commit_ns).text, cli_digest(f->version.digest).text);
+           (keyframe ? unknown : changed).text, cli_bytes((double)wire_bytes).text,
+           (keyframe ? unknown : cli_time(stats.ship_ns)).text,
+           (keyframe ? unknown : cli_time(stats.stage_ns)).text,
+           (keyframe ? unknown : cli_time(stats.commit_ns)).text,
+           cli_digest(f->version.digest).text);
     fflush(stdout);
 }
 
@@ -110,6 +128,20 @@ static void print_end(const follower *f, bool saved) {
     } else if (saved) {
         printf("wrote step %" PRIu64 " to %s\n", f->version.step, o->output);
     }
+}
+
+/* For people; JSON says it with "output":null. */
+static void print_not_written(const follower *f) {
+    const cli_options *o = &f->session->options;
+    if (o->json)
+        return;
+    fprintf(stderr, "xorcast follow: %s not written: ", o->output);
+    if (o->until == CLI_NO_NUMBER)
+        fprintf(stderr, "%" PRIu64 " of %" PRIu64 " versions came\n", f->versions, o->versions);
+    else if (f->version.step == XORCAST_NO_STEP)
+        fprintf(stderr, "no step of %" PRIu64 " was reached\n", o->until);
+    else
+        fprintf(stderr, "step %" PRIu64 " of %" PRIu64 " was reached\n", f->version.step, o->until);
 }
 
 /* ---- Versions ---------------------------------------------------------------------------------*/
@@ -253,6 +285,7 @@ static xorcast_status save(follower *f, xorcast_status ended, bool *saved_out) {
 
 xorcast_status cli_follow(cli_session *session) {
     follower f = {.session = session};
+    CLI_TRY(cli_refuse_inproc(session, session->options.operands[0]));
     CLI_TRY(cli_stop_catch(session));
     CLI_TRY(check_output(session));
     xorcast_status status = open_all(&f);
@@ -262,6 +295,8 @@ xorcast_status cli_follow(cli_session *session) {
         const xorcast_error failure = cli_failure(session, status);
         const xorcast_status saving = save(&f, status, &saved);
         print_end(&f, saved);
+        if (status < 0 && has_goal(&session->options) && session->options.output != NULL)
+            print_not_written(&f);
         if (status < 0)
             session->failure = failure; /* the first failure is the one to report */
         else

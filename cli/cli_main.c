@@ -20,10 +20,10 @@ typedef struct command {
 static const command commands[] = {
     {"diff", CLI_DIFF, 2, 2, cli_diff, "OLD NEW -o DELTA",
      "write the delta between two checkpoints",
-     "Compares two checkpoints bit by bit and writes what turns OLD into NEW: one file, usually\n"
-     "a hundredth of the weights or less. Tensors that were added, renamed or resized travel\n"
-     "whole; headers and small files beside the weights travel too. Memory does not grow with\n"
-     "the checkpoints.\n"
+     "Compares two checkpoints bit by bit and writes what turns OLD into NEW: one file,\n"
+     "usually a few hundredths of the weights or less. Tensors that were added, renamed or\n"
+     "resized travel whole; headers and small files beside the weights travel too. Memory does\n"
+     "not grow with the checkpoints.\n"
      "\n"
      "example:\n"
      "  xorcast diff step_000011 step_000012 -o 12.xorcast --run grpo-7 --base 11 --target 12\n"},
@@ -69,9 +69,13 @@ static const command commands[] = {
      "Loads CHECKPOINT into memory and applies each version as it is published, in place. A\n"
      "checkpoint that the publisher does not know is brought up by keyframe: only what differs\n"
      "is sent. Prints a line for each version; ship is waiting for bytes, stage is checking\n"
-     "while the weights are in use, pause is the XOR in place. Without --until or --versions it\n"
-     "ends when the publisher has been gone, or silent, for --timeout, or by Ctrl-C, and\n"
-     "writes OUT all the same.\n"
+     "while the weights are in use, pause is the XOR in place.\n"
+     "\n"
+     "OUT is written once, at the end. With --until or --versions it ends there; if that is not\n"
+     "reached, OUT is not written. Without them it ends by Ctrl-C (exit code 12), when the\n"
+     "publisher has ended and been gone for --timeout (LINK_DOWN, 40), or been silent for that\n"
+     "long (TIMED_OUT, 11); OUT is written then. A follower that is started before its publisher\n"
+     "fails at once.\n"
      "\n"
      "example:\n"
      "  xorcast follow tcp:127.0.0.1:40123 step_000000 --until 12 -o step_000012\n"},
@@ -119,6 +123,9 @@ static void print_exit_codes(FILE *file) {
         if (rows[i].code != 0 || strcmp(rows[i].remedy, "NONE") == 0)
             fprintf(file, "  %2d  %-17s %-15s %s\n", rows[i].code, rows[i].name, rows[i].remedy,
                     rows[i].text);
+    fputs("\nwhat to do, in words:\n\n", file);
+    for (size_t i = 0; i < CLI_REMEDIES; i++)
+        fprintf(file, "  %-15s %s\n", cli_remedies[i].word, cli_remedies[i].text);
 }
 
 static void print_command(FILE *file, const command *c) {
@@ -240,13 +247,22 @@ static xorcast_status print_tool_version(bool as_json) {
     return XORCAST_OK;
 }
 
+/* Whoever types only the name wants to know what can follow it. */
+static xorcast_status no_command(cli_session *session) {
+    if (!session->options.json) {
+        print_overview(stderr);
+        fputc('\n', stderr);
+    }
+    return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
+                    "a command is missing; 'xorcast help' lists them");
+}
+
 static xorcast_status run(cli_session *session, int count, char **arguments) {
     const char *name = count > 1 ? arguments[1] : NULL;
     const command *c = name == NULL ? NULL : find_command(name);
     session->options.json = has_argument(count, arguments, "--json");
-    if (name == NULL)
-        return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
-                        "a command is missing; 'xorcast help' lists them");
+    if (name == NULL || (count == 2 && strcmp(name, "--json") == 0))
+        return no_command(session);
     if (c != NULL) {
         session->command = c->name;
         return run_command(session, c, count - 1, arguments + 1);

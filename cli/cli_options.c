@@ -78,13 +78,13 @@ static const option_row rows[] = {
     {"insecure", 0, FLAG, LINKED, AT(insecure), 0, 0, NULL,
      "allow addresses other than loopback: nothing is encrypted"},
     {"bytes", 0, SIZE, CLI_BENCH, AT(bytes), 1 << 20, INT64_MAX, "N",
-     "of the weights (256m); four times of it is needed"},
+     "of the weights, at least 1048576 (256m); four times as much\nmemory is needed"},
     {"density", 0, SHARE, CLI_BENCH, AT(density), 0, 0, "D",
-     "share of bytes that a version changes (0.006)"},
+     "share of bytes that a version changes, above 0, at most 0.5\n(0.006)"},
     {"repeat", 0, COUNT, CLI_BENCH, AT(repeat), 1, 100, "N",
-     "versions to measure; medians are shown (5)"},
+     "versions to measure, 1 to 100; medians are shown (5)"},
     {"threads", 't', COUNT, CLI_EVERY, AT(threads), 1, 256, "N",
-     "worker threads (one for each CPU)"},
+     "worker threads, 1 to 256 (one for each CPU)"},
     {"scratch", 0, SIZE, CLI_EVERY, AT(scratch_bytes), 1, INT64_MAX, "BYTES",
      "most memory that the library may take (no limit)"},
     {"json", 0, FLAG, CLI_EVERY, AT(json), 0, 0, NULL,
@@ -247,11 +247,14 @@ bool cli_options_parse(const char *command, uint32_t command_bit, int count, cha
         if (found == '?' && optopt > 0 && optopt < FIRST_VALUE)
             snprintf(problem, problem_bytes,
                      "there is no option -%c; 'xorcast %s --help' lists them", optopt, command);
+        else if (found == '?' && optopt >= FIRST_VALUE)
+            snprintf(problem, problem_bytes,
+                     "--%s takes no value; see 'xorcast %s --help'",
+                     rows[optopt - FIRST_VALUE].name, command);
         else if (found == '?')
             snprintf(problem, problem_bytes,
-                     "there is no option %s, or not that way; 'xorcast %s "
-                     "--help' lists them",
-                     arguments[optind - 1], command);
+                     "there is no option %.*s; 'xorcast %s --help' lists them",
+                     (int)strcspn(arguments[optind - 1], "="), arguments[optind - 1], command);
         else if (found == ':')
             snprintf(problem, problem_bytes, "a value must follow %s; see 'xorcast %s --help'",
                      arguments[optind - 1], command);

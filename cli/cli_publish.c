@@ -208,6 +208,7 @@ static xorcast_status serve(publication *p) {
 
 xorcast_status cli_publish(cli_session *session) {
     publication p = {.session = session};
+    CLI_TRY(cli_refuse_inproc(session, session->options.listen));
     CLI_TRY(cli_stop_catch(session));
     xorcast_status status = cli_steps_list(session, session->options.operands[0], &p.steps);
     if (status == XORCAST_OK)

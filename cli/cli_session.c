@@ -4,6 +4,27 @@
 #include <stdarg.h>
 #include <string.h>
 
+const cli_remedy cli_remedies[CLI_REMEDIES] = {
+    {"FIX", "correct the command or what it names"},
+    {"RETRY", "try again later, or with more memory, room or time"},
+    {"REFETCH", "fetch or make the delta again"},
+    {"UPGRADE", "use a newer xorcast"},
+    {"REFUSE", "do not use these bytes"},
+    {"KEYFRAME", "use the right checkpoint, or fetch the weights whole"},
+    {"RESTART", "restart the process"},
+    {"FINISH_OR_UNDO", "run the command again: it finishes or undoes the change"},
+    {"REPAIR", "fetch the weights whole"},
+    {"REPORT", "report this defect"},
+};
+
+static const char *to_do(xorcast_status status) {
+    const char *word = xorcast_status_remedy(status);
+    for (size_t i = 0; i < CLI_REMEDIES; i++)
+        if (strcmp(cli_remedies[i].word, word) == 0)
+            return cli_remedies[i].text;
+    return word;
+}
+
 xorcast_status cli_fail(cli_session *session, xorcast_status status, int os_error,
                         const char *format, ...) {
     xorcast_error *failure = &session->failure;
@@ -18,6 +39,14 @@ xorcast_status cli_fail(cli_session *session, xorcast_status status, int os_erro
     return status;
 }
 
+xorcast_status cli_refuse_inproc(cli_session *session, const char *url) {
+    if (strncmp(url, "inproc:", 7) == 0)
+        return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
+                        "%.200s is within one process, no other can reach it; give tcp:HOST:PORT",
+                        url);
+    return XORCAST_OK;
+}
+
 xorcast_error cli_failure(cli_session *session, xorcast_status status) {
     xorcast_error error = session->failure;
     if (error.status != status && session->context != NULL)
@@ -28,6 +57,14 @@ xorcast_error cli_failure(cli_session *session, xorcast_status status) {
         snprintf(error.text, sizeof error.text, "%s", xorcast_status_text(status));
     }
     return error;
+}
+
+/* The library names its own setting; a person has an option. */
+static void add_hint(const cli_session *session, xorcast_error *error) {
+    const size_t length = strlen(error->text);
+    if (error->status == XORCAST_NO_HOST_MEMORY && session->options.scratch_bytes > 0 &&
+        strstr(error->text, "scratch") != NULL)
+        snprintf(error->text + length, sizeof error->text - length, "; raise --scratch");
 }
 
 static void put_index(cli_json *json, const char *key, uint64_t index) {
@@ -56,7 +93,8 @@ static void report_json(const xorcast_error *error) {
 }
 
 void cli_report(cli_session *session, xorcast_status status) {
-    const xorcast_error error = cli_failure(session, status);
+    xorcast_error error = cli_failure(session, status);
+    add_hint(session, &error);
     if (session->options.json) {
         report_json(&error);
         return;
@@ -70,5 +108,5 @@ void cli_report(cli_session *session, xorcast_status status) {
         return; /* the text says it all */
     fprintf(stderr, "xorcast%s%s: %s: %s; to do: %s\n", space, session->command,
             xorcast_status_name(status), xorcast_status_text(status),
-            xorcast_status_remedy(status));
+            to_do(status));
 }

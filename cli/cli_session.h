@@ -28,6 +28,16 @@ typedef struct cli_session {
 xorcast_status cli_fail(cli_session *session, xorcast_status status, int os_error,
                         const char *format, ...) __attribute__((format(printf, 4, 5)));
 
+/* BAD_ARGUMENT for a URL that only this process could open. */
+xorcast_status cli_refuse_inproc(cli_session *session, const char *url);
+
+/* The words that xorcast_status_remedy gives, and what a person does about each. */
+typedef struct cli_remedy {
+    const char *word, *text;
+} cli_remedy;
+enum { CLI_REMEDIES = 10 };
+extern const cli_remedy cli_remedies[CLI_REMEDIES];
+
 /* The failure that ended a call, wherever it was recorded. */
 xorcast_error cli_failure(cli_session *session, xorcast_status status);
 

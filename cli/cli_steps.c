@@ -28,6 +28,26 @@ static uint64_t number_in(const char *path) {
     return strtoull(path + begin, NULL, 10);
 }
 
+/* Is it a file of weights, or a directory with one? */
+static bool is_checkpoint(const char *path) {
+    DIR *directory = opendir(path);
+    if (directory == NULL)
+        return ends_with(path, suffix);
+    bool found = false;
+    for (struct dirent *entry; !found && (entry = readdir(directory)) != NULL;)
+        found = ends_with(entry->d_name, suffix) || ends_with(entry->d_name, index_suffix);
+    closedir(directory);
+    return found;
+}
+
+/* One broken step among good ones is named when it is read; here, whether there is any good one. */
+static bool has_checkpoint(const cli_steps *steps) {
+    for (uint64_t i = 0; i < steps->count; i++)
+        if (is_checkpoint(steps->at[i].path))
+            return true;
+    return false;
+}
+
 static xorcast_status add(cli_session *session, cli_steps *steps, const char *directory,
                           const char *name) {
     if (steps->count == steps->room) {
@@ -90,13 +110,14 @@ xorcast_status cli_steps_list(cli_session *session, const char *directory, cli_s
     memset(steps, 0, sizeof *steps);
     DIR *open_directory = opendir(directory);
     if (open_directory == NULL)
-        return cli_fail(session, errno == ENOENT ? XORCAST_NOT_FOUND : XORCAST_IO_FAILED, errno,
+        return cli_fail(session, errno == ENOENT || errno == ENOTDIR ? XORCAST_NOT_FOUND : XORCAST_IO_FAILED, errno,
                         "cannot read the directory %.400s: %s", directory, strerror(errno));
     xorcast_status status = read_entries(session, open_directory, directory, steps);
     closedir(open_directory);
-    if (status == XORCAST_OK && steps->count == 0)
+    if (status == XORCAST_OK && !has_checkpoint(steps))
         status = cli_fail(session, XORCAST_NOT_FOUND, 0,
-                          "%.400s holds no checkpoints: neither directories nor %s files",
+                          "there are no checkpoints in %.400s: neither %s files nor directories "
+                          "that hold some",
                           directory, suffix);
     if (status == XORCAST_OK)
         order(steps);

@@ -5,17 +5,26 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#define REPEAT_NS UINT64_C(1000000000) /* a signal this soon after the first is its echo */
+
 /* The handler may run on any thread; the pipe wakes the one that sleeps. */
 static volatile sig_atomic_t stop_wanted;
+static _Atomic uint64_t first_ns; /* when the first signal came; 0: none yet */
 static int stop_pipe[2] = {-1, -1};
 
 static void on_signal(int number) {
-    (void)number;
     const int saved = errno;
+    const uint64_t now = cli_now_ns();
+    uint64_t first = 0;
+    if (!atomic_compare_exchange_strong(&first_ns, &first, now) && now >= first + REPEAT_NS) {
+        signal(number, SIG_DFL);
+        raise(number); /* delivered when this handler returns */
+    }
     stop_wanted = 1;
     if (write(stop_pipe[1], "", 1) < 0)
         errno = 0; /* the flag is set all the same */
@@ -23,7 +32,7 @@ static void on_signal(int number) {
 }
 
 xorcast_status cli_stop_catch(cli_session *session) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     if (pipe2(stop_pipe, O_CLOEXEC | O_NONBLOCK) != 0 || sigaction(SIGINT, &action, NULL) != 0 ||
         sigaction(SIGTERM, &action, NULL) != 0)

@@ -1,5 +1,7 @@
 /* SIGINT and SIGTERM as a question instead of an end, for commands that have something to finish:
- * publish and follow. A second signal ends the process. Owns the handlers of these two signals. */
+ * publish and follow. A second signal ends the process, but not within a second of the first: a
+ * wrapper such as timeout signals the child and its group, which is one wish. Owns the handlers of
+ * these two signals. */
 #ifndef CLI_STOP_H
 #define CLI_STOP_H
 

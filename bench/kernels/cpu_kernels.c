@@ -1,7 +1,8 @@
-/* The CPU backend's operations on one core against the time it takes to read the same two buffers: encode
- * (with counts and digest), check, apply and digest at several densities of BF16 changes. Every round times
- * the bound and all operations once, in turn, so that ratios are taken under the same conditions; rows give
- * medians. Owns its buffers; knows nothing of bundles, deltas or threads.
+/* The CPU backend's operations on one core against the time it takes to read the same two
+ * buffers: encode (with counts and digest), check, apply and digest at several densities of BF16
+ * changes. Every round times the bound and all operations once, in turn, so that ratios are
+ * taken under the same conditions; rows give medians. Owns its buffers; knows nothing of
+ * bundles, deltas or threads.
  *
  *     cpu_kernels [--bytes 268m] [--rounds 11] [--level portable|avx2|avx512] [--share PERCENT] */
 #include <stdio.h>
@@ -31,7 +32,8 @@ typedef struct field {
 } field;
 
 typedef struct times {
-    double bound[MOST_ROUNDS], encode[MOST_ROUNDS], check[MOST_ROUNDS], apply[MOST_ROUNDS], digest[MOST_ROUNDS];
+    double bound[MOST_ROUNDS], encode[MOST_ROUNDS], check[MOST_ROUNDS], apply[MOST_ROUNDS],
+        digest[MOST_ROUNDS];
 } times;
 
 static bool make_field(field *f, uint64_t bytes) {
@@ -66,10 +68,14 @@ static void free_field(field *f, uint64_t bytes) {
 static uint64_t encode_all(field *f, const xci_backend *backend) {
     uint64_t used = 0;
     for (uint64_t i = 0; i < f->chunks; ++i) {
-        f->encoded[i] = (xci_encode_job){
-            .old_bytes = f->old_bytes + i * CHUNK_BYTES, .new_bytes = f->new_bytes + i * CHUNK_BYTES,
-            .bytes = CHUNK_BYTES, .element_bytes = 2, .codec = XORCAST_CODEC_LZ4,
-            .segment_count = 1, .segments = &f->segments[i], .block = f->blocks + used};
+        f->encoded[i] = (xci_encode_job){.old_bytes = f->old_bytes + i * CHUNK_BYTES,
+                                         .new_bytes = f->new_bytes + i * CHUNK_BYTES,
+                                         .bytes = CHUNK_BYTES,
+                                         .element_bytes = 2,
+                                         .codec = XORCAST_CODEC_LZ4,
+                                         .segment_count = 1,
+                                         .segments = &f->segments[i],
+                                         .block = f->blocks + used};
         backend->encode(&f->encoded[i], 1);
         used += f->encoded[i].block_bytes;
     }
@@ -83,10 +89,14 @@ static uint64_t make_ready(field *f) {
         const xci_encode_job *e = &f->encoded[i];
         if (e->block_bytes == 0)
             continue;
-        f->ready[count++] = (xci_block_job){
-            .block = e->block, .block_bytes = e->block_bytes, .block_codec = e->block_codec, .bytes = e->bytes,
-            .element_bytes = e->element_bytes, .segment_count = 1, .segments = e->segments,
-            .weights = f->old_bytes + i * CHUNK_BYTES};
+        f->ready[count++] = (xci_block_job){.block = e->block,
+                                            .block_bytes = e->block_bytes,
+                                            .block_codec = e->block_codec,
+                                            .bytes = e->bytes,
+                                            .element_bytes = e->element_bytes,
+                                            .segment_count = 1,
+                                            .segments = e->segments,
+                                            .weights = f->old_bytes + i * CHUNK_BYTES};
     }
     return count;
 }
@@ -103,7 +113,8 @@ static xorcast_digest digest_all(field *f, const xci_backend *backend, const uin
 }
 
 /* One round; the weights are the old ones again after it. False: a result was wrong. */
-static bool run_round(field *f, const xci_backend *backend, uint64_t bytes, times *t, uint64_t round) {
+static bool run_round(field *f, const xci_backend *backend, uint64_t bytes, times *t,
+                      uint64_t round) {
     t->bound[round] = measure_two_stream_read(f->old_bytes, f->new_bytes, bytes, 1);
     double start = measure_now();
     encode_all(f, backend);
@@ -134,8 +145,10 @@ static bool run_round(field *f, const xci_backend *backend, uint64_t bytes, time
 }
 
 static bool run_density(field *f, const options *o, double percent, int argc, char **argv) {
-    const gen_mask mask = {.kind = GEN_BF16, .density = gen_density_of_bytes(GEN_BF16, percent / 100),
-                           .seed = 1, .step = 1};
+    const gen_mask mask = {.kind = GEN_BF16,
+                           .density = gen_density_of_bytes(GEN_BF16, percent / 100),
+                           .seed = 1,
+                           .step = 1};
     gen_weights(GEN_BF16, 1, 0, 0, f->old_bytes, o->bytes);
     memcpy(f->new_bytes, f->old_bytes, o->bytes);
     const uint64_t changed = gen_mask_xor(&mask, 0, f->new_bytes, o->bytes);
@@ -145,8 +158,10 @@ static bool run_density(field *f, const options *o, double percent, int argc, ch
         good = run_round(f, o->backend, o->bytes, &t, round);
     const uint64_t encoded = encode_all(f, o->backend);
     const double bytes = (double)o->bytes;
-    const double bound = measure_median(t.bound, o->rounds), encode = measure_median(t.encode, o->rounds);
-    const double check = measure_median(t.check, o->rounds), apply = measure_median(t.apply, o->rounds);
+    const double bound = measure_median(t.bound, o->rounds),
+                 encode = measure_median(t.encode, o->rounds);
+    const double check = measure_median(t.check, o->rounds),
+                 apply = measure_median(t.apply, o->rounds);
     measure_row("cpu_kernels", argc, argv);
     measure_text("backend", o->backend->name);
     measure_count("bytes", o->bytes);
@@ -196,12 +211,14 @@ int main(int argc, char **argv) {
     options o;
     field f = {0};
     if (!parse(argc, argv, &o)) {
-        fprintf(stderr, "usage: cpu_kernels [--bytes 268m] [--rounds 11] [--level portable|avx2|avx512] "
-                        "[--share PERCENT]\n");
+        fprintf(stderr,
+                "usage: cpu_kernels [--bytes 268m] [--rounds 11] [--level portable|avx2|avx512] "
+                "[--share PERCENT]\n");
         return 2;
     }
     if (!make_field(&f, o.bytes)) {
-        fprintf(stderr, "cpu_kernels: not enough memory for 3 x %llu bytes\n", (unsigned long long)o.bytes);
+        fprintf(stderr, "cpu_kernels: not enough memory for 3 x %llu bytes\n",
+                (unsigned long long)o.bytes);
         return 1;
     }
     bool good = true;

@@ -1,15 +1,16 @@
 /* The operation table of a backend, and the jobs it works on. CPU and CUDA fill the same table and
  * must give the same bytes; tests run one list of cases on both.
  *
- * A job is one chunk. Jobs of a batch are independent. Operations never allocate; scratch is the
- * caller's. Status of a job is set for each; the call itself fails only for the device. */
+ * A job is one chunk. Jobs of a batch are independent. Operations never allocate.
+ * Status of a job is set for each; the call itself fails only for the device. */
 #ifndef XCI_BACKEND_H
 #define XCI_BACKEND_H
 
 #include "base/context.h"
 
 /* Consecutive words of a chunk that belong to one tensor. A whole chunk has one segment; a packed
- * chunk one for each small tensor, beginning at a multiple of 8. */
+ * chunk one for each small tensor, beginning at a multiple of 8. A job's segments rise, do not overlap
+ * and are at least one. Bytes in none of them are encoded and counted, but have no digest. */
 typedef struct xci_segment {
     uint32_t offset, bytes; /* in the chunk */
     /* digest key of the segment's first word; the next word's is STRIDE more */
@@ -24,8 +25,6 @@ typedef struct xci_encode_job {
     uint32_t segment_count;
     const xci_segment *segments;
     uint8_t *block;                       /* room for `bytes` + XCI_BLOCK_SLACK */
-    /* room for XCI_ENCODE_SCRATCH(bytes), one for each running job */
-    uint8_t *scratch;
     /* results */
     uint32_t block_bytes;                 /* 0: nothing changed */
     uint32_t block_codec;                 /* raw where the wanted codec is not smaller */
@@ -34,7 +33,6 @@ typedef struct xci_encode_job {
     xorcast_digest change;                /* terms of new minus terms of old */
 } xci_encode_job;
 #define XCI_BLOCK_SLACK 64u
-#define XCI_ENCODE_SCRATCH(bytes) (2 * (uint64_t)(bytes) + 4096)
 
 /* A block in device-ready form: raw, or LZ4 of the zero-run profile. */
 typedef struct xci_block_job {

@@ -168,29 +168,25 @@ static bool locks_missing(int error) {
 }
 
 xorcast_status xci_io_lock(xorcast_context *context, int fd, const char *path, bool exclusive,
-                           uint64_t deadline_ns, bool *locked_out) {
+                           uint64_t deadline_ns, xci_lock *lock_out) {
     for (;;) {
         if (!xci_io_injected() && flock(fd, (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0) {
-            *locked_out = true;
+            *lock_out = XCI_LOCK_HELD;
             return XORCAST_OK;
         }
         if (locks_missing(errno)) {
             xci_log(context, XORCAST_LOG_WARNING,
                     "%s cannot be locked (%s); nothing else may change it now", path,
                     strerror(errno));
-            *locked_out = true;
+            *lock_out = XCI_LOCK_MISSING;
             return XORCAST_OK;
         }
         if (errno != EWOULDBLOCK && errno != EINTR)
             return xci_io_fail(context, "lock", path);
         if (xci_now_ns() >= deadline_ns) {
-            *locked_out = false;
+            *lock_out = XCI_LOCK_BUSY;
             return XORCAST_OK;
         }
         usleep(LOCK_POLL_US);
     }
-}
-
-void xci_io_unlock(int fd) {
-    (void)flock(fd, LOCK_UN);
 }

@@ -43,11 +43,10 @@ xorcast_status xci_io_set_size(xorcast_context *context, int fd, const char *pat
 xorcast_status xci_io_free_bytes(xorcast_context *context, const char *path, uint64_t *bytes_out);
 
 /* Advisory lock of an open file or directory, shared or exclusive, until the descriptor is
- * closed or unlocked; a process that dies leaves none. `*locked_out` is false if others hold it
- * at the deadline. File systems without locks give none and say true: there, callers are not
- * told of each other. */
+ * closed or unlocked; a process that dies leaves none. BUSY if others hold it at the deadline;
+ * MISSING on file systems without locks: there, callers are not told of each other. */
+typedef enum xci_lock { XCI_LOCK_HELD, XCI_LOCK_BUSY, XCI_LOCK_MISSING } xci_lock;
 xorcast_status xci_io_lock(xorcast_context *context, int fd, const char *path, bool exclusive,
-                           uint64_t deadline_ns, bool *locked_out);
-void xci_io_unlock(int fd);
+                           uint64_t deadline_ns, xci_lock *lock_out);
 
 #endif

@@ -55,7 +55,10 @@ static xorcast_status refuse_duplicates(xorcast_bundle *bundle) {
 
 /* ---- The same memory under two names ---- */
 
-typedef struct storage { const uint8_t *data; uint64_t bytes, tensor; } storage;
+typedef struct storage {
+    const uint8_t *data;
+    uint64_t bytes, tensor;
+} storage;
 
 static int by_storage(const void *a, const void *b) {
     const storage *x = a, *y = b;
@@ -66,8 +69,7 @@ static int by_storage(const void *a, const void *b) {
     return x->tensor < y->tensor ? -1 : x->tensor > y->tensor;
 }
 
-xorcast_status xci_bundle_list_alias(xorcast_bundle *bundle, const char *name,
-                                     const char *target) {
+xorcast_status xci_bundle_list_alias(xorcast_bundle *bundle, const char *name, const char *target) {
     void *memory = bundle->aliases;
     uint64_t capacity = bundle->alias_capacity * sizeof(xci_alias);
     const xorcast_status status = xci_reserve(bundle->context, &memory, &capacity,

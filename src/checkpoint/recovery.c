@@ -77,13 +77,16 @@ static xorcast_status take_over(xorcast_context *context, const char *path, bool
 }
 
 xorcast_status xci_stage_claim(xorcast_context *context, const char *path, bool directory,
-                               const char *stage, uint64_t deadline_ns, int *claim_out) {
+                               const char *stage, bool only_proven, uint64_t deadline_ns,
+                               int *claim_out) {
     int claim;
-    bool locked, taken = false;
+    xci_lock lock;
+    bool taken = false;
     TRY(xci_io_make_folder(context, stage));
     TRY(xci_io_open_folder(context, stage, true, &claim));
-    xorcast_status status = xci_io_lock(context, claim, stage, true, deadline_ns, &locked);
-    if (status == XORCAST_OK && locked)
+    xorcast_status status = xci_io_lock(context, claim, stage, true, deadline_ns, &lock);
+    if (status == XORCAST_OK &&
+        (lock == XCI_LOCK_HELD || (lock == XCI_LOCK_MISSING && !only_proven)))
         status = take_over(context, path, directory, stage, claim, &taken);
     if (status == XORCAST_OK && taken) {
         *claim_out = claim;
@@ -116,7 +119,7 @@ static void discard(xorcast_context *context, xci_arena *arena, const char *path
     if (xci_stage_path(context, arena, path, directory, &stage) < 0 ||
         xci_io_facts(context, stage, true, &facts) < 0 || facts.kind != XCI_FILE_DIRECTORY)
         return;
-    xorcast_status status = xci_stage_claim(context, path, directory, stage, 0, &claim);
+    xorcast_status status = xci_stage_claim(context, path, directory, stage, true, 0, &claim);
     if (status == XORCAST_OK && claim >= 0)
         status = xci_stage_drop(context, stage, claim);
     if (status < 0)
@@ -239,11 +242,11 @@ xorcast_status xci_record_finish(xorcast_context *context, const char *folder) {
 
 static xorcast_status enter(xorcast_context *context, const char *folder, bool alone,
                             xci_gate *gate_out) {
-    bool locked;
+    xci_lock lock;
     TRY(xci_io_open_folder(context, folder, false, &gate_out->fd));
     xorcast_status status =
-        xci_io_lock(context, gate_out->fd, folder, alone, xci_deadline(GATE_TIMEOUT_MS), &locked);
-    if (status == XORCAST_OK && !locked)
+        xci_io_lock(context, gate_out->fd, folder, alone, xci_deadline(GATE_TIMEOUT_MS), &lock);
+    if (status == XORCAST_OK && lock == XCI_LOCK_BUSY)
         status = xci_fail(context, XORCAST_TIMED_OUT, XCI_NOWHERE,
                           "another process has held %s locked for %u s; wait for it or end it",
                           folder, GATE_TIMEOUT_MS / 1000);

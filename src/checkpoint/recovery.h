@@ -19,9 +19,10 @@ xorcast_status xci_stage_path(xorcast_context *context, xci_arena *arena, const 
                               bool directory, const char **stage_out);
 /* Takes the claim if it is free by the deadline: makes the staging directory if need be and
  * empties it of what an interrupted process left. `*claim_out` is -1 if another process holds
- * it, or if a record is pending. */
+ * it, or if a record is pending; with `only_proven` also where there are no locks to tell. */
 xorcast_status xci_stage_claim(xorcast_context *context, const char *path, bool directory,
-                               const char *stage, uint64_t deadline_ns, int *claim_out);
+                               const char *stage, bool only_proven, uint64_t deadline_ns,
+                               int *claim_out);
 /* Empties and removes the directory and gives the claim back. */
 xorcast_status xci_stage_drop(xorcast_context *context, const char *stage, int claim);
 

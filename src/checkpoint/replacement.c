@@ -55,7 +55,8 @@ static xorcast_status claim(xci_replacement *r) {
     const uint64_t deadline = xci_deadline(CLAIM_TIMEOUT_MS);
     do {
         TRY(xci_checkpoint_recover(r->context, r->path));
-        TRY(xci_stage_claim(r->context, r->path, r->directory, r->stage, deadline, &r->claim));
+        TRY(xci_stage_claim(r->context, r->path, r->directory, r->stage, false, deadline,
+                            &r->claim));
         if (r->claim >= 0)
             return XORCAST_OK;
     } while (xci_now_ns() < deadline);

@@ -1,5 +1,5 @@
-/* Decoding of blocks from anywhere. Every length and offset is checked before a byte is copied, and no byte of
- * the mask is read before it was written; nothing is clamped. */
+/* Decoding of blocks from anywhere. Every length and offset is checked before a byte is copied,
+ * and no byte of the mask is read before it was written; nothing is clamped. */
 #include "codec/codec.h"
 
 #include "codec/copy.h"
@@ -33,7 +33,8 @@ bool xci_codec_find(const char *name, uint32_t *codec_out) {
     return false;
 }
 
-bool xci_codec_is_ready(uint32_t codec, const uint8_t *block, uint64_t block_bytes, uint32_t bytes) {
+bool xci_codec_is_ready(uint32_t codec, const uint8_t *block, uint64_t block_bytes,
+                        uint32_t bytes) {
     if (codec == XORCAST_CODEC_RAW)
         return block_bytes == bytes;
     if (codec != XORCAST_CODEC_LZ4 || block_bytes >= bytes)
@@ -57,12 +58,15 @@ static bool decode_lz4(const uint8_t *block, uint32_t block_bytes, uint8_t *out,
     return walk.state == XCI_LZ4_DONE;
 }
 
-xorcast_status xci_codec_decode(xorcast_context *context, xci_place place, uint32_t codec, const uint8_t *block,
-                                uint64_t block_bytes, uint8_t *mask_out, uint32_t bytes) {
+xorcast_status xci_codec_decode(xorcast_context *context, xci_place place, uint32_t codec,
+                                const uint8_t *block, uint64_t block_bytes, uint8_t *mask_out,
+                                uint32_t bytes) {
     bool good = false;
     if (block_bytes > UINT32_MAX)
-        FAIL_AT(context, XORCAST_DATA_CORRUPT, place, "An encoded chunk of %u bytes claims to be %llu bytes "
-                "long; fetch the delta again.", bytes, (unsigned long long)block_bytes);
+        FAIL_AT(context, XORCAST_DATA_CORRUPT, place,
+                "An encoded chunk of %u bytes claims to be %llu bytes "
+                "long; fetch the delta again.",
+                bytes, (unsigned long long)block_bytes);
     switch (codec) {
     case XORCAST_CODEC_RAW:
         good = block_bytes == bytes;
@@ -76,11 +80,15 @@ xorcast_status xci_codec_decode(xorcast_context *context, xci_place place, uint3
         good = xci_snappy_decode(block, block_bytes, mask_out, bytes);
         break;
     default:
-        FAIL_AT(context, XORCAST_DATA_VERSION, place, "A chunk is encoded with codec %u, which this library "
-                "does not know; use a newer xorcast.", codec);
+        FAIL_AT(context, XORCAST_DATA_VERSION, place,
+                "A chunk is encoded with codec %u, which this library "
+                "does not know; use a newer xorcast.",
+                codec);
     }
     if (!good)
-        FAIL_AT(context, XORCAST_DATA_CORRUPT, place, "An encoded chunk (%s, %llu bytes) does not decode to "
-                "%u bytes; fetch the delta again.", xci_codec_name(codec), (unsigned long long)block_bytes, bytes);
+        FAIL_AT(context, XORCAST_DATA_CORRUPT, place,
+                "An encoded chunk (%s, %llu bytes) does not decode to "
+                "%u bytes; fetch the delta again.",
+                xci_codec_name(codec), (unsigned long long)block_bytes, bytes);
     return XORCAST_OK;
 }

@@ -1,13 +1,13 @@
-/* The copy that LZ4 and Snappy share: repeats bytes that were written before, which may overlap what is
- * being written. Bounds are the caller's. */
+/* The copy that LZ4 and Snappy share: repeats bytes that were written before, which may overlap
+ * what is being written. Bounds are the caller's. */
 #ifndef XCI_COPY_H
 #define XCI_COPY_H
 
 #include <stdint.h>
 #include <string.h>
 
-/* out[i] = out[i - offset] for i = 0 .. length - 1, in this order; offset is at least 1. The part that
- * can be copied at once doubles with every round. */
+/* out[i] = out[i - offset] for i = 0 .. length - 1, in this order; offset is at least 1. The
+ * part that can be copied at once doubles with every round. */
 static inline void xci_copy_back(uint8_t *out, uint32_t offset, uint32_t length) {
     const uint8_t *from = out - offset;
     while (length > 0) {

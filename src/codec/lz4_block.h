@@ -1,13 +1,13 @@
-/* The LZ4 block format: its limits, the canonical zero-run rule and a bounded reader of foreign blocks.
- * Header only, because the backend's hot loops are built from it. Does not own decoding into memory
- * (codec.c), encoding (backend/cpu/cpu_writer.h), what a mask means, or weights.
+/* The LZ4 block format: its limits, the canonical zero-run rule and a bounded reader of foreign
+ * blocks. Header only, because the backend's hot loops are built from it. Does not own decoding
+ * into memory (codec.c), encoding (backend/cpu/cpu_writer.h), what a mask means, or weights.
  *
  *     sequence = token, [literal length...], literals, offset (2 bytes), [match length...]
  *     block    = sequence..., token, [literal length...], literals
  *
- * The canonical rule. A maximal zero run becomes one literal zero plus one offset-1 match over the rest, if
- * that match is at least 4 bytes, starts at or before n-12 and ends at or before n-5 (a longer run is
- * cut there); otherwise it is literals. */
+ * The canonical rule. A maximal zero run becomes one literal zero plus one offset-1 match over
+ * the rest, if that match is at least 4 bytes, starts at or before n-12 and ends at or before
+ * n-5 (a longer run is cut there); otherwise it is literals. */
 #ifndef XCI_LZ4_BLOCK_H
 #define XCI_LZ4_BLOCK_H
 
@@ -40,12 +40,13 @@ typedef struct xci_lz4_sequence {
     uint32_t match_count, offset; /* 0 in the last sequence */
 } xci_lz4_sequence;
 
-static inline xci_lz4_walk xci_lz4_begin(const uint8_t *block, uint32_t block_bytes, uint32_t bytes) {
+static inline xci_lz4_walk xci_lz4_begin(const uint8_t *block, uint32_t block_bytes,
+                                         uint32_t bytes) {
     return (xci_lz4_walk){block, block + block_bytes, 0, bytes, XCI_LZ4_INSIDE};
 }
 
-/* Adds a chain of length bytes to `*length`. Bounded by the input and by what is left to produce, so that a
- * long chain of 0xff ends early. */
+/* Adds a chain of length bytes to `*length`. Bounded by the input and by what is left to
+ * produce, so that a long chain of 0xff ends early. */
 static inline bool xci_lz4_read_length(xci_lz4_walk *walk, uint32_t *length) {
     const uint32_t left = walk->bytes - walk->produced;
     /* Eight bytes at once: nearly every chain ends among them. */
@@ -113,10 +114,12 @@ static inline bool xci_lz4_next(xci_lz4_walk *walk, xci_lz4_sequence *sequence) 
     return true;
 }
 
-/* The zero-run profile: whether the sequence's match, if it has one, copies a zero. Matches must have
- * offset 1; what precedes one is a literal or, if it has none, a match that was found to be zero. */
+/* The zero-run profile: whether the sequence's match, if it has one, copies a zero. Matches must
+ * have offset 1; what precedes one is a literal or, if it has none, a match that was found to be
+ * zero. */
 static inline bool xci_lz4_repeats_zero(const xci_lz4_sequence *sequence) {
-    const bool zero = sequence->literal_count == 0 || sequence->literals[sequence->literal_count - 1] == 0;
+    const bool zero =
+        sequence->literal_count == 0 || sequence->literals[sequence->literal_count - 1] == 0;
     return sequence->match_count == 0 || (sequence->offset == 1 && zero);
 }
 

@@ -1,5 +1,5 @@
-/* zstd in memory of ours: contexts live in one block whose size zstd tells before, so that nothing is
- * allocated after create and the scratch limit covers all of it. */
+/* zstd in memory of ours: contexts live in one block whose size zstd tells before, so that
+ * nothing is allocated after create and the scratch limit covers all of it. */
 #define ZSTD_STATIC_LINKING_ONLY
 #include "codec/second_pass.h"
 
@@ -18,7 +18,8 @@ struct xci_zstd_decoder {
 /* The struct and, behind it, zstd's workspace, which must begin at a multiple of 8. */
 #define HEAD_BYTES 64u
 
-xorcast_status xci_zstd_encoder_create(xorcast_context *context, int32_t level, xci_zstd_encoder **encoder_out) {
+xorcast_status xci_zstd_encoder_create(xorcast_context *context, int32_t level,
+                                       xci_zstd_encoder **encoder_out) {
     if (level < 1 || level > XCI_ZSTD_MAX_LEVEL)
         FAIL(context, XORCAST_BAD_ARGUMENT, "The zstd level is %d; it must be 1 to %d.", level,
              XCI_ZSTD_MAX_LEVEL);
@@ -52,8 +53,8 @@ xorcast_status xci_zstd_encode(xorcast_context *context, xci_zstd_encoder *encod
     }
     if (ZSTD_getErrorCode(size) == ZSTD_error_dstSize_tooSmall)
         return XORCAST_OK;
-    FAIL(context, XORCAST_INTERNAL, "zstd could not compress %llu bytes: %s.", (unsigned long long)bytes,
-         ZSTD_getErrorName(size));
+    FAIL(context, XORCAST_INTERNAL, "zstd could not compress %llu bytes: %s.",
+         (unsigned long long)bytes, ZSTD_getErrorName(size));
 }
 
 xorcast_status xci_zstd_decoder_create(xorcast_context *context, xci_zstd_decoder **decoder_out) {
@@ -78,18 +79,25 @@ xorcast_status xci_zstd_decode(xorcast_context *context, xci_place place, xci_zs
                                const void *in, uint64_t in_bytes, void *out, uint64_t bytes) {
     const unsigned long long declared = ZSTD_getFrameContentSize(in, in_bytes);
     if (declared != bytes || bytes == 0)
-        FAIL_AT(context, XORCAST_DATA_CORRUPT, place, "A group's zstd frame does not declare the "
-                "%llu bytes that the delta does; fetch the delta again.", (unsigned long long)bytes);
+        FAIL_AT(context, XORCAST_DATA_CORRUPT, place,
+                "A group's zstd frame does not declare the "
+                "%llu bytes that the delta does; fetch the delta again.",
+                (unsigned long long)bytes);
     if (ZSTD_findFrameCompressedSize(in, in_bytes) != in_bytes)
-        FAIL_AT(context, XORCAST_DATA_CORRUPT, place, "A group of %llu bytes is not one whole zstd "
-                "frame; fetch the delta again.", (unsigned long long)in_bytes);
+        FAIL_AT(context, XORCAST_DATA_CORRUPT, place,
+                "A group of %llu bytes is not one whole zstd "
+                "frame; fetch the delta again.",
+                (unsigned long long)in_bytes);
     const size_t size = ZSTD_decompressDCtx(decoder->zstd, out, bytes, in, in_bytes);
     if (ZSTD_isError(size))
-        FAIL_AT(context, XORCAST_DATA_CORRUPT, place, "A group's zstd frame is damaged (%s); fetch "
-                "the delta again.", ZSTD_getErrorName(size));
+        FAIL_AT(context, XORCAST_DATA_CORRUPT, place,
+                "A group's zstd frame is damaged (%s); fetch "
+                "the delta again.",
+                ZSTD_getErrorName(size));
     if (size != bytes)
-        FAIL_AT(context, XORCAST_DATA_CORRUPT, place, "A group's zstd frame holds %llu bytes instead "
-                "of %llu; fetch the delta again.", (unsigned long long)size,
-                (unsigned long long)bytes);
+        FAIL_AT(context, XORCAST_DATA_CORRUPT, place,
+                "A group's zstd frame holds %llu bytes instead "
+                "of %llu; fetch the delta again.",
+                (unsigned long long)size, (unsigned long long)bytes);
     return XORCAST_OK;
 }

@@ -1,5 +1,5 @@
-/* Decoder of Snappy blocks from anywhere: every element is checked against input and output before a
- * byte of it is copied. Reads only what it has written. */
+/* Decoder of Snappy blocks from anywhere: every element is checked against input and output
+ * before a byte of it is copied. Reads only what it has written. */
 #include "codec/snappy_block.h"
 
 #include "codec/copy.h"

@@ -1,8 +1,8 @@
-/* The Snappy block format: its tags, the writing of the few forms that we make, and a bounded decoder of
- * all forms. Does not own which bytes become copies (backend/cpu/cpu_writer.h).
+/* The Snappy block format: its tags, the writing of the few forms that we make, and a bounded
+ * decoder of all forms. Does not own which bytes become copies (backend/cpu/cpu_writer.h).
  *
  *     block   = varint of the decoded size, element...
- *     element = literal: tag 00, length - 1 in the upper six bits, or 60 .. 63 and 1 .. 4 bytes of it
+ *     element = literal: tag 00, length - 1 in the upper bits, or 60 .. 63 and 1 .. 4 bytes of it
  *             | copy:    tag 01, length 4 .. 11, offset of 11 bits, 2 bytes in all
  *             | copy:    tag 10, length 1 .. 64, offset of 16 bits, 3 bytes in all
  *             | copy:    tag 11, length 1 .. 64, offset of 32 bits, 5 bytes in all */

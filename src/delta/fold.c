@@ -42,9 +42,9 @@ typedef struct fold_job {
     uint64_t chunk_count, firsts_capacity;
     xci_encode_job *results;
     uint64_t results_capacity;
-    uint8_t *slots;      /* room for each result's block */
+    uint8_t *slots; /* room for each result's block */
     uint64_t slots_capacity;
-    uint8_t *masks;      /* scratch of each worker */
+    uint8_t *masks; /* scratch of each worker */
     xci_block *blocks;
     uint64_t blocks_capacity;
     xci_segment whole; /* a segment of any chunk: the backend sums a digest, no one reads it */
@@ -56,7 +56,7 @@ typedef struct fold_job {
 /* ---- One chunk ---- */
 
 static uint64_t mask_space(const fold_job *job) {
-    return 3 * job->chunk_bytes + XCI_ENCODE_SCRATCH(job->chunk_bytes);
+    return 3 * job->chunk_bytes;
 }
 
 static uint64_t lz4_size(const uint8_t *block, uint32_t block_bytes, uint32_t most) {
@@ -116,7 +116,6 @@ static xorcast_status fold_chunk(void *user, uint64_t index, uint32_t worker) {
     }
     result->old_bytes = zeros;
     result->new_bytes = sum;
-    result->scratch = zeros + job->chunk_bytes;
     job->context->shared->backend->encode(result, 1);
     return XORCAST_OK;
 }

@@ -389,6 +389,9 @@ xorcast_status xci_pending_put(xci_pending *pending, uint64_t count, const uint6
     put_job job = {pending, NULL, 0, keep};
     xorcast_context *context = pending->bundle->context;
     void *wide;
+    if (count > pending->bundle->tensor_count)
+        FAIL(context, XORCAST_BAD_ARGUMENT, "%llu tensors are put where the bundle has %llu",
+             (unsigned long long)count, (unsigned long long)pending->bundle->tensor_count);
     const uint64_t begun = xci_now_ns();
     TRY(xci_allocate_array(context, count, sizeof(put_range), &wide));
     xorcast_status status = mark_seen(pending, count, indices);

@@ -4,7 +4,7 @@
  *     the oldest of these steps, applied to each group from its own step on -> one digest over all
  *
  * The publisher's shadow moves meanwhile, so groups come from different versions; if the log has
- * dropped a delta that an old one needs, that group is fetched again. */
+ * dropped a delta that an old one needs, another round compares again and fetches what differs. */
 #include "subscribe/keyframe.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@
 #include "frame/delta_reader.h"
 #include "subscribe/chain.h"
 
-#define ROUNDS_MAX 8u /* of fetching old groups again; each is shorter than the last */
+#define ROUNDS_MAX 32u /* only groups that still differ are fetched again: each is shorter */
 
 typedef struct keyframe {
     xorcast_bundle *bundle;
@@ -27,7 +27,10 @@ typedef struct keyframe {
     uint64_t *steps;  /* of each group */
     uint64_t *wanted; /* groups to fetch */
     uint64_t wanted_count, deadline_ns, fetched_bytes;
-    uint64_t range_first; /* of the digests being fetched */
+    /* What the publisher's digests of this round add up to, and the step they are all of; NO_STEP if
+     * they are of several. */
+    xorcast_digest their_sum;
+    uint64_t their_step;
     const xci_part_records *records;
     uint64_t delta_step;
 } keyframe;
@@ -72,6 +75,12 @@ static xorcast_status take_digests(void *user, uint64_t index, const xci_blob *b
              (unsigned long long)blob->size, (unsigned long long)count);
     for (uint64_t i = 0; i < count; i++) {
         const uint8_t *entry = blob->bytes + i * XCI_DIGEST_ENTRY_BYTES;
+        const xorcast_digest theirs = {{xci_load64(entry + 8), xci_load64(entry + 16)}};
+        if (first + i == 0)
+            k->their_step = xci_load64(entry);
+        else if (k->their_step != xci_load64(entry))
+            k->their_step = XORCAST_NO_STEP;
+        xci_digest_merge(&k->their_sum, &theirs);
         k->steps[first + i] =
             holds_group(k->bundle, first + i) ? xci_load64(entry) : XORCAST_NO_STEP;
         if (k->steps[first + i] != XORCAST_NO_STEP && !group_is_right(k, first + i, entry))
@@ -84,6 +93,8 @@ static xorcast_status compare_digests(keyframe *k) {
     const uint64_t ranges = xci_divide_up(k->bundle->layout.group_count, XCI_DIGEST_GROUPS_MAX);
     const xci_series series = {ranges, digests_name, digests_limit, take_digests, k};
     k->wanted_count = 0;
+    k->their_sum = (xorcast_digest){{0, 0}};
+    k->their_step = XORCAST_NO_STEP;
     return xci_feed_get_series(k->feed, &series, k->deadline_ns);
 }
 
@@ -201,14 +212,6 @@ static void step_range(const keyframe *k, uint64_t *oldest_out, uint64_t *newest
     }
 }
 
-/* Groups of other steps than the newest are wanted again: the deltas from theirs on are gone. */
-static void want_old_groups(keyframe *k, uint64_t newest) {
-    k->wanted_count = 0;
-    for (uint64_t g = 0; g < k->bundle->layout.group_count; g++)
-        if (k->steps[g] != XORCAST_NO_STEP && k->steps[g] < newest)
-            k->wanted[k->wanted_count++] = g;
-}
-
 /* ---- The whole ---- */
 
 static xorcast_status verify(keyframe *k, const xorcast_version *version) {
@@ -223,27 +226,6 @@ static xorcast_status verify(keyframe *k, const xorcast_version *version) {
     return XORCAST_OK;
 }
 
-/* The digest of the newest version is in the manifest that leads to it; a publisher that has
- * published nothing since it opened has no manifest, but knows the digest it opened with. */
-static xorcast_status version_without_manifest(keyframe *k, uint64_t step,
-                                               xorcast_version *version_out) {
-    xorcast_digest sum = {{0, 0}};
-    uint64_t known = step;
-    for (uint64_t c = 0; c < k->bundle->layout.chunk_count; c++)
-        xci_digest_merge(&sum, &k->chunk_digests[c]);
-    if (k->bundle->complete) {
-        const xorcast_status status = xci_feed_whois(k->feed, &sum, k->deadline_ns, &known);
-        if (status == XORCAST_NOT_FOUND || (status == XORCAST_OK && known != step))
-            FAIL(k->bundle->context, XORCAST_WEIGHTS_WRONG,
-                 "the keyframe does not add up to version %llu; take another one",
-                 (unsigned long long)step);
-        TRY(status);
-    }
-    version_out->step = step;
-    version_out->digest = sum;
-    return XORCAST_OK;
-}
-
 static xorcast_status reach(keyframe *k, uint64_t oldest, uint64_t target,
                             xorcast_version *version_out) {
     xci_chain chain;
@@ -255,35 +237,39 @@ static xorcast_status reach(keyframe *k, uint64_t oldest, uint64_t target,
     return status;
 }
 
-static xorcast_status named_version(keyframe *k, uint64_t step, xorcast_version *version_out) {
+/* All groups are of version `step`. Its digest is in the manifest that leads to it, or it is what the
+ * publisher's digests add up to. VERSION_GONE: neither can be had any more; look again. */
+static xorcast_status name_version(keyframe *k, uint64_t step, xorcast_version *version_out) {
     xci_manifest manifest;
     xci_blob *blob;
-    const xorcast_status status =
-        xci_feed_manifest(k->feed, step, k->deadline_ns, &manifest, &blob);
-    if (status == XORCAST_VERSION_GONE)
-        return version_without_manifest(k, step, version_out);
-    TRY(status);
+    version_out->step = step;
+    version_out->digest = k->their_sum;
+    if (step == k->their_step || k->bundle->layout.group_count == 0)
+        return XORCAST_OK;
+    TRY(xci_feed_manifest(k->feed, step, k->deadline_ns, &manifest, &blob));
     *version_out = manifest.info.target;
     xci_manifest_free(k->bundle->context, &manifest);
     xci_blob_drop(blob);
     return XORCAST_OK;
 }
 
-static xorcast_status run(keyframe *k, xorcast_version *version_out) {
+static xorcast_status run_round(keyframe *k, xorcast_version *version_out) {
+    uint64_t oldest, newest;
     TRY(compare_digests(k));
+    TRY(fetch_groups(k));
+    step_range(k, &oldest, &newest);
+    if (oldest == XORCAST_NO_STEP) /* no groups at all: whatever is newest */
+        TRY(xci_feed_newest(k->feed, XORCAST_NO_STEP, k->deadline_ns, &newest));
+    if (oldest >= newest)
+        return name_version(k, newest, version_out);
+    return reach(k, oldest, newest, version_out);
+}
+
+static xorcast_status run(keyframe *k, xorcast_version *version_out) {
     for (uint32_t round = 0; round < ROUNDS_MAX; round++) {
-        uint64_t oldest, newest;
-        TRY(fetch_groups(k));
-        step_range(k, &oldest, &newest);
-        if (oldest == XORCAST_NO_STEP) /* no groups at all: whatever is newest */
-            TRY(xci_feed_newest(k->feed, XORCAST_NO_STEP, k->deadline_ns, &newest));
-        if (oldest >= newest)
-            return named_version(k, newest, version_out);
-        const xorcast_status status = reach(k, oldest, newest, version_out);
+        const xorcast_status status = run_round(k, version_out);
         if (status != XORCAST_VERSION_GONE)
             return status;
-        step_range(k, &oldest, &newest);
-        want_old_groups(k, newest);
     }
     FAIL(k->bundle->context, XORCAST_VERSION_GONE,
          "versions left the publisher's log faster than the keyframe arrived; raise log_bytes");

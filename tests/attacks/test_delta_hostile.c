@@ -1,6 +1,6 @@
 /* Hostile deltas, built by hand after docs/format.md, each named for what it tries. Whatever is
- * refused must leave the weights byte for byte, the context's memory as it was and the bundle usable;
- * what is odd but valid (blocks of other compressors, parts cut otherwise) must be taken.
+ * refused must leave the weights byte for byte, the context's memory as it was and the bundle
+ * usable; what is odd but valid (blocks of other compressors, parts cut otherwise) must be taken.
  *
  *     tiny layout, chunks of 16 KiB          chunk   group
  *     a.weight  BF16 [33, 300]               0, 1    0
@@ -38,7 +38,7 @@ typedef struct rig {
     made_record records[8];
     uint32_t record_count;
     uint64_t empty_bytes, now_bytes; /* in use without and with the bundle */
-    xorcast_error error; /* of the last refusal */
+    xorcast_error error;             /* of the last refusal */
 } rig;
 
 static uint64_t now_bytes(xorcast_context *context) {
@@ -70,8 +70,9 @@ static void change(model *m, uint64_t seed) {
     }
 }
 
-static xorcast_status encode(rig *r, const model *old, const model *next, uint32_t codec, bool second_pass,
-                             uint64_t base_step, const char *run, test_bytes *out) {
+static xorcast_status encode(rig *r, const model *old, const model *next, uint32_t codec,
+                             bool second_pass, uint64_t base_step, const char *run,
+                             test_bytes *out) {
     xorcast_delta_options options = XORCAST_DELTA_OPTIONS_INIT;
     const xorcast_sink sink = test_sink(out);
     options.encoding.codec = codec;
@@ -96,7 +97,8 @@ static void rig_open(rig *r, bool large, uint32_t codec, bool second_pass) {
     tiny_model(&r->live, large);
     tiny_model(&r->next, large);
     change(&r->next, 5);
-    assert_int_equal(encode(r, &r->old, &r->next, codec, second_pass, 7, "attack", &r->delta), XORCAST_OK);
+    assert_int_equal(encode(r, &r->old, &r->next, codec, second_pass, 7, "attack", &r->delta),
+                     XORCAST_OK);
     made_take(&r->made, &r->delta);
     r->record_count = made_records(&r->made.parts[0], r->records, 8);
     r->bundle = model_bundle(r->context, &r->live, CHUNK, 3);
@@ -114,7 +116,14 @@ static void rig_close(rig *r) {
     model_free(&r->next);
 }
 
-/* Puts the records, changed by the test, back into the delta and writes it. */
+/* Takes the good delta apart again: payloads of records lie in its part. */
+static void restore(rig *r) {
+    made_free(&r->made);
+    made_take(&r->made, &r->delta);
+    r->record_count = made_records(&r->made.parts[0], r->records, 8);
+}
+
+/* Puts the records, changed by the test, back into the delta, writes it, and undoes the changes. */
 static test_bytes rebuilt(rig *r) {
     test_bytes out = {0};
     made_part changed = {0};
@@ -123,14 +132,12 @@ static test_bytes rebuilt(rig *r) {
     r->made.parts[0] = changed;
     r->made.group_count = r->record_count;
     made_write(&r->made, &out);
-    /* Payloads lay in the old part. */
-    made_free(&r->made);
-    made_take(&r->made, &r->delta);
-    r->record_count = made_records(&r->made.parts[0], r->records, 8);
+    restore(r);
     return out;
 }
 
-static void check_refusal(rig *r, xorcast_status status, xorcast_status expected, const char *words) {
+static void check_refusal(rig *r, xorcast_status status, xorcast_status expected,
+                          const char *words) {
     xorcast_error error;
     xorcast_last_error(r->context, &error);
     r->error = error;
@@ -205,8 +212,9 @@ static void accept_and_free(rig *r, test_bytes delta) {
 static const struct {
     uint32_t codec;
     bool second_pass;
-} forms[] = {{XORCAST_CODEC_RAW, false}, {XORCAST_CODEC_RAW, true},    {XORCAST_CODEC_LZ4, false},
-             {XORCAST_CODEC_LZ4, true},  {XORCAST_CODEC_SNAPPY, false}, {XORCAST_CODEC_SNAPPY, true}};
+} forms[] = {{XORCAST_CODEC_RAW, false},    {XORCAST_CODEC_RAW, true},
+             {XORCAST_CODEC_LZ4, false},    {XORCAST_CODEC_LZ4, true},
+             {XORCAST_CODEC_SNAPPY, false}, {XORCAST_CODEC_SNAPPY, true}};
 #define FORM_COUNT (sizeof forms / sizeof *forms)
 
 /* ---- The maker itself ---- */
@@ -292,7 +300,8 @@ static void test_damage_names_the_tensor(void **state) {
 
 static void test_lying_sizes(void **state) {
     (void)state;
-    static const uint64_t lies[] = {0, CHUNK + 1, 0xffffffff, UINT64_C(1) << 32, INT64_MAX, UINT64_MAX};
+    static const uint64_t lies[] = {0,         CHUNK + 1, 0xffffffff, UINT64_C(1) << 32,
+                                    INT64_MAX, UINT64_MAX};
     rig r;
     rig_open(&r, false, XORCAST_CODEC_LZ4, false);
     for (uint32_t g = 0; g < 2; g++)
@@ -403,8 +412,7 @@ static void test_numbers_in_long_form(void **state) {
         made_write(&r.made, &out);
         refuse_and_free(&r, out, 0, NULL);
         test_bytes_free(&part);
-        test_bytes same = rebuilt(&r);
-        test_bytes_free(&same);
+        restore(&r);
     }
     rig_close(&r);
 }
@@ -413,12 +421,18 @@ static void test_counts_that_lie(void **state) {
     (void)state;
     rig r;
     rig_open(&r, false, XORCAST_CODEC_LZ4, true);
-    uint64_t *const numbers[] = {&r.made.counts[MADE_BITS],     &r.made.counts[MADE_BYTES],
-                                 &r.made.counts[MADE_ELEMENTS], &r.made.counts[MADE_CHUNKS],
-                                 &r.made.counts[MADE_COVERED],  &r.made.payload_bytes,
-                                 &r.made.encoded_bytes,         &r.made.layout_groups,
-                                 &r.made.layout_chunks,         &r.made.group_count,
-                                 &r.made.part_count,            &r.made.parts[0].declared_groups,
+    uint64_t *const numbers[] = {&r.made.counts[MADE_BITS],
+                                 &r.made.counts[MADE_BYTES],
+                                 &r.made.counts[MADE_ELEMENTS],
+                                 &r.made.counts[MADE_CHUNKS],
+                                 &r.made.counts[MADE_COVERED],
+                                 &r.made.payload_bytes,
+                                 &r.made.encoded_bytes,
+                                 &r.made.layout_groups,
+                                 &r.made.layout_chunks,
+                                 &r.made.group_count,
+                                 &r.made.part_count,
+                                 &r.made.parts[0].declared_groups,
                                  &r.made.parts[0].declared_bytes};
     static const uint64_t more[] = {1, (uint64_t)-1, 1000, UINT64_C(1) << 32, UINT64_C(1) << 62};
     for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++)
@@ -429,7 +443,8 @@ static void test_counts_that_lie(void **state) {
             *numbers[n] -= more[i];
             refuse_and_free(&r, out, 0, NULL);
         }
-    static const uint64_t manifest_bytes[] = {1, 0x100, UINT64_C(1) << 30, UINT64_C(1) << 40, UINT64_MAX};
+    static const uint64_t manifest_bytes[] = {1, 0x100, UINT64_C(1) << 30, UINT64_C(1) << 40,
+                                              UINT64_MAX};
     for (size_t i = 0; i < sizeof manifest_bytes / sizeof *manifest_bytes; i++) {
         test_bytes out = {0};
         r.made.manifest_bytes_lie = manifest_bytes[i];
@@ -447,7 +462,8 @@ static const uint8_t *mask_of(rig *r, uint32_t tensor, uint64_t offset, uint64_t
     static uint8_t mask[CHUNK];
     assert_true(count <= sizeof mask);
     for (uint64_t i = 0; i < count; i++)
-        mask[i] = r->old.tensors[tensor].data[offset + i] ^ r->next.tensors[tensor].data[offset + i];
+        mask[i] =
+            r->old.tensors[tensor].data[offset + i] ^ r->next.tensors[tensor].data[offset + i];
     return mask;
 }
 
@@ -574,7 +590,8 @@ static void pattern_rig(rig *r, uint64_t period) {
     for (uint64_t i = 0; i < 3416; i++)
         r->next.tensors[0].data[CHUNK + i] ^= (uint8_t)(0x40 + 7 * (i % period));
     made_free(&r->made);
-    assert_int_equal(encode(r, &r->old, &r->next, XORCAST_CODEC_LZ4, false, 7, "attack", &r->delta), XORCAST_OK);
+    assert_int_equal(encode(r, &r->old, &r->next, XORCAST_CODEC_LZ4, false, 7, "attack", &r->delta),
+                     XORCAST_OK);
     made_take(&r->made, &r->delta);
     r->record_count = made_records(&r->made.parts[0], r->records, 8);
 }
@@ -592,7 +609,8 @@ static void test_foreign_blocks_are_taken(void **state) {
         bytes = LZ4_compress_HC(mask, (char *)block, 3416, sizeof block, 9);
         accept_and_free(&r, with_block(&r, LZ4_BF16, block, (uint64_t)bytes));
         if (8 % period == 0)
-            accept_and_free(&r, with_block(&r, SNAPPY_BF16, block, snappy_pattern(block, (const uint8_t *)mask, 3416)));
+            accept_and_free(&r, with_block(&r, SNAPPY_BF16, block,
+                                           snappy_pattern(block, (const uint8_t *)mask, 3416)));
         accept_and_free(&r, with_block(&r, RAW_BF16, (const uint8_t *)mask, 3416));
         rig_close(&r);
     }
@@ -609,10 +627,13 @@ static void test_block_of_zeros_changes_nothing(void **state) {
     memcpy(r.made.target_digest, r.made.base_digest, sizeof r.made.base_digest);
     const made_delta same = r.made;
     for (unsigned i = 0; i < 2; i++) {
-        const int bytes = i == 0 ? (int)sizeof zeros : LZ4_compress_default((const char *)zeros, lz4, sizeof zeros, sizeof lz4);
+        const int bytes =
+            i == 0 ? (int)sizeof zeros
+                   : LZ4_compress_default((const char *)zeros, lz4, sizeof zeros, sizeof lz4);
         const uint8_t *block = i == 0 ? zeros : (const uint8_t *)lz4;
         made_part part = {0};
-        const made_record record = made_single(0, 1, i == 0 ? RAW_BF16 : LZ4_BF16, block, (uint64_t)bytes);
+        const made_record record =
+            made_single(0, 1, i == 0 ? RAW_BF16 : LZ4_BF16, block, (uint64_t)bytes);
         test_bytes out = {0};
         made_delta idle = same;
         made_set_records(&part, &record, 1);
@@ -656,7 +677,8 @@ static void test_second_pass_bombs(void **state) {
     assert_true(sum > 16 * KIB);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         refuse_frame(&r, frame, ZSTD_compress(frame, sizeof frame, zeros, sizes[i], 19));
-    /* A frame that does not say its size, one that is cut, one with more behind it, two, one to skip. */
+    /* A frame that does not say its size, one that is cut, one with more behind it, two, one to
+     * skip. */
     ZSTD_CCtx *zstd = ZSTD_createCCtx();
     assert_false(ZSTD_isError(ZSTD_CCtx_setParameter(zstd, ZSTD_c_contentSizeFlag, 0)));
     refuse_frame(&r, frame, ZSTD_compress2(zstd, frame, sizeof frame, zeros, sum));
@@ -670,7 +692,8 @@ static void test_second_pass_bombs(void **state) {
     refuse_frame(&r, frame, 2 * whole);
     static const uint8_t skippable[] = {0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 1, 2, 3, 4};
     refuse_frame(&r, skippable, sizeof skippable);
-    refuse_frame(&r, frame, ZSTD_compress(frame, sizeof frame, zeros, sum, 1)); /* decodes, but to zeros */
+    refuse_frame(&r, frame,
+                 ZSTD_compress(frame, sizeof frame, zeros, sum, 1)); /* decodes, but to zeros */
     accept(&r, &r.delta);
     rig_close(&r);
     free(zeros);
@@ -698,7 +721,8 @@ static void test_wrong_base(void **state) {
     rig_open(&r, false, XORCAST_CODEC_LZ4, true);
     for (uint32_t t = 0; t < r.old.count; t++)
         for (unsigned i = 0; i < 2; i++) {
-            const uint64_t at = i == 0 ? 0 : r.old.tensors[t].bytes - 1; /* touched or not: all count */
+            const uint64_t at =
+                i == 0 ? 0 : r.old.tensors[t].bytes - 1; /* touched or not: all count */
             r.old.tensors[t].data[at] ^= 0x20;
             r.live.tensors[t].data[at] ^= 0x20;
             refuse(&r, &r.delta, XORCAST_BASE_MISMATCH, "starts from");
@@ -839,7 +863,9 @@ static void test_parts_swapped_missing_foreign(void **state) {
     rig_open(&other, true, XORCAST_CODEC_LZ4, true);
     change(&other.next, 6);
     made_free(&other.made);
-    assert_int_equal(encode(&other, &other.old, &other.next, XORCAST_CODEC_LZ4, true, 7, "attack", &other.delta), XORCAST_OK);
+    assert_int_equal(
+        encode(&other, &other.old, &other.next, XORCAST_CODEC_LZ4, true, 7, "attack", &other.delta),
+        XORCAST_OK);
     made_take(&other.made, &other.delta);
     other.record_count = made_records(&other.made.parts[0], other.records, 8);
     assert_int_equal(r.record_count, 4);
@@ -862,7 +888,8 @@ static void test_parts_swapped_missing_foreign(void **state) {
             r.made.parts[a] = kept;
             r.made.parts[b] = second;
         }
-        r.made.parts[a].bytes = other.made.parts[a].bytes; /* of another delta, under this one's hash */
+        r.made.parts[a].bytes =
+            other.made.parts[a].bytes; /* of another delta, under this one's hash */
         r.made.parts[a].declared_bytes = other.made.parts[a].bytes.count;
         made_write(&r.made, &out);
         refuse(&r, &out, XORCAST_DATA_CORRUPT, "not the one its manifest names");
@@ -870,7 +897,8 @@ static void test_parts_swapped_missing_foreign(void **state) {
         made_write(&r.made, &out);
         refuse(&r, &out, 0, NULL);
         r.made.parts[a] = kept;
-        r.made.parts[a].bytes = (test_bytes){kept.bytes.bytes, 0, 0}; /* bytes missing, entry there */
+        r.made.parts[a].bytes =
+            (test_bytes){kept.bytes.bytes, 0, 0}; /* bytes missing, entry there */
         made_write(&r.made, &out);
         refuse(&r, &out, 0, NULL);
         r.made.parts[a] = kept;
@@ -909,7 +937,8 @@ static void test_fold_out_of_order(void **state) {
     rig r;
     rig_open(&r, false, XORCAST_CODEC_LZ4, true);
     model third;
-    test_bytes v1 = {0}, v2 = {0}, v3 = {0}, other_run = {0}, other_bytes = {0}, bare1 = {0}, bare2 = {0};
+    test_bytes v1 = {0}, v2 = {0}, v3 = {0}, other_run = {0}, other_bytes = {0}, bare1 = {0},
+               bare2 = {0};
     tiny_model(&third, false);
     model_copy(&third, &r.next);
     change(&third, 8);
@@ -918,8 +947,10 @@ static void test_fold_out_of_order(void **state) {
     assert_int_equal(encode(&r, &third, &r.old, 0, true, 3, "one", &v3), XORCAST_OK);
     assert_int_equal(encode(&r, &r.next, &third, 0, true, 2, "two", &other_run), XORCAST_OK);
     assert_int_equal(encode(&r, &r.old, &third, 0, true, 2, "one", &other_bytes), XORCAST_OK);
-    assert_int_equal(encode(&r, &r.old, &r.next, 0, true, XORCAST_NO_STEP, NULL, &bare1), XORCAST_OK);
-    assert_int_equal(encode(&r, &r.next, &third, 0, true, XORCAST_NO_STEP, NULL, &bare2), XORCAST_OK);
+    assert_int_equal(encode(&r, &r.old, &r.next, 0, true, XORCAST_NO_STEP, NULL, &bare1),
+                     XORCAST_OK);
+    assert_int_equal(encode(&r, &r.next, &third, 0, true, XORCAST_NO_STEP, NULL, &bare2),
+                     XORCAST_OK);
     assert_int_equal(fold(&r, (test_bytes[]){v1, v2, v3}, 3), XORCAST_OK);
     assert_int_equal(fold(&r, (test_bytes[]){v1, v3, v2}, 3), XORCAST_VERSION_ORDER);
     assert_int_equal(fold(&r, (test_bytes[]){v2, v1}, 2), XORCAST_VERSION_ORDER);
@@ -1006,19 +1037,21 @@ static void no_more_than(test_bytes delta, uint64_t good_apply, uint64_t good_fo
     const uint64_t fold_bytes = cost(&delta, true, &status);
     if (apply_bytes > good_apply + more || fold_bytes > good_fold + more)
         print_message("apply %llu of %llu, fold %llu of %llu\n", (unsigned long long)apply_bytes,
-                      (unsigned long long)good_apply, (unsigned long long)fold_bytes, (unsigned long long)good_fold);
+                      (unsigned long long)good_apply, (unsigned long long)fold_bytes,
+                      (unsigned long long)good_fold);
     assert_true(apply_bytes <= good_apply + more);
     assert_true(fold_bytes <= good_fold + more);
     test_bytes_free(&delta);
 }
 
-/* Counts of all kinds at their largest in a delta of some hundred bytes: what is allocated follows the
- * bytes that are there, give or take buffers of a group's size. */
+/* Counts of all kinds at their largest in a delta of some hundred bytes: what is allocated follows
+ * the bytes that are there, give or take buffers of a group's size. */
 static void test_huge_counts_take_no_memory(void **state) {
     (void)state;
     rig r;
     xorcast_status status;
-    static const uint64_t lies[] = {32768, UINT64_C(1) << 24, UINT64_C(1) << 32, INT64_MAX, UINT64_MAX};
+    static const uint64_t lies[] = {32768, UINT64_C(1) << 24, UINT64_C(1) << 32, INT64_MAX,
+                                    UINT64_MAX};
     rig_open(&r, false, XORCAST_CODEC_LZ4, false);
     const uint64_t good_apply = cost(&r.delta, false, &status);
     assert_int_equal(status, XORCAST_OK);
@@ -1026,7 +1059,8 @@ static void test_huge_counts_take_no_memory(void **state) {
     assert_int_equal(status, XORCAST_OK);
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         uint64_t *const numbers[] = {&r.made.group_count, &r.made.part_count, &r.made.layout_groups,
-                                     &r.made.parts[0].declared_groups, &r.made.parts[0].declared_bytes};
+                                     &r.made.parts[0].declared_groups,
+                                     &r.made.parts[0].declared_bytes};
         for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++) {
             const uint64_t right = *numbers[n];
             test_bytes out = {0};
@@ -1050,7 +1084,8 @@ static void test_huge_counts_take_no_memory(void **state) {
     rig_close(&r);
 }
 
-/* As many chunks as a group may have, each of one byte: fold must not take a chunk's room for each. */
+/* As many chunks as a group may have, each of one byte: fold must not take a chunk's room for each.
+ */
 static void test_many_small_blocks_take_no_memory(void **state) {
     (void)state;
     enum { BLOCKS = 512 };
@@ -1058,7 +1093,8 @@ static void test_many_small_blocks_take_no_memory(void **state) {
     xorcast_status status;
     static uint8_t ones[BLOCKS];
     rig_open(&r, false, XORCAST_CODEC_LZ4, false);
-    const uint64_t good_apply = cost(&r.delta, false, &status), good_fold = cost(&r.delta, true, &status);
+    const uint64_t good_apply = cost(&r.delta, false, &status),
+                   good_fold = cost(&r.delta, true, &status);
     memset(ones, 1, sizeof ones);
     r.made.chunk_log2 = 20;
     r.made.group_log2 = 26;

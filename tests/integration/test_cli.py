@@ -97,6 +97,7 @@ class RoundTrip(ToolTest):
         old, new = generate(self.path("c"), "--bytes", "900k")
         process = self.bad(10, "diff", old, new, "-o", self.path("e"), "--scratch", "4k", "--json")
         self.assertEqual(error_of(process)["status"], "NO_HOST_MEMORY")
+        self.assertIn("raise --scratch", error_of(process)["text"])
         self.assertFalse(self.path("e").exists())
 
 
@@ -434,9 +435,14 @@ class Words(ToolTest):
             for option in re.findall(r"^ .*?(--[a-z-]+)", run("help", command).stdout.decode(),
                                      re.M):
                 self.assertIn(option, page, command)
-        for row in run("help", "exit-codes").stdout.decode().splitlines()[2:]:
-            code, status = row.split()[:2]
-            self.assertRegex(page, rf"{code}\t{status}\b")
+        statuses, remedies = run("help", "exit-codes").stdout.decode().split("\nwhat to do")
+        words = dict(row.split(maxsplit=1) for row in remedies.splitlines()[2:])
+        for row in statuses.splitlines()[2:]:
+            code, status, remedy, text = row.split(maxsplit=3)
+            self.assertRegex(page, rf"(?m)^{code}\t{status}\t(T\{{\n)?{re.escape(text)}$")
+            self.assertTrue(remedy == "NONE" or remedy in words, remedy)
+        for word, text in words.items():
+            self.assertIn(f"\n{word}\t{text}\n", page)
 
     def test_version(self):
         text = self.good("--version").stdout.decode()
@@ -458,7 +464,10 @@ class Words(ToolTest):
             (("fold", "-o", "d"), "fold DELTA..."),
             (("publish",), "publish DIRECTORY"),
             (("follow", "tcp:127.0.0.1:1"), "follow URL CHECKPOINT"),
-            (("diff", "--nonsense"), "--nonsense"),
+            (("diff", "--nonsense"), "no option --nonsense;"),
+            (("diff", "--quiet=1"), "--quiet takes no value"),
+            (("publish", "a", "--listen", "inproc:a"), "no other can reach it"),
+            (("follow", "inproc:a", "a"), "no other can reach it"),
             (("diff", "-z"), "-z"),
             (("check", "--codec", "lz4", "a", "b"), "--codec"),
             (("diff", "a", "b", "--codec"), "--codec"),
@@ -484,6 +493,13 @@ class Words(ToolTest):
                 if arguments[-1:] != ("--codec",):
                     self.assertIn(hint, error_of(process)["text"])
         self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_no_command(self):
+        self.assertIn(self.good("help").stdout, self.bad(2).stderr)
+
+    def test_remedy_in_words(self):
+        text = self.bad(42, "inspect", self.path("absent")).stderr.decode()
+        self.assertIn("to do: correct the command", text)
 
     def test_json_of_odd_names(self):
         """Names are bytes; JSON is UTF-8 all the same."""

@@ -118,7 +118,10 @@ class Bases(Following):
         follower = self.follow(url, strange, "--until", 2, "-o", self.path("out"))
         follower.finish()
         publisher.finish()
-        self.assertEqual(versions(follower)[0]["by"], "keyframe")
+        row = versions(follower)[0]
+        self.assertEqual((row["by"], row["pause_ns"], row["bytes_changed"]),
+                         ("keyframe", None, None))
+        self.assertGreater(row["wire_bytes"], 0)
         # The weights are the publisher's, the files those of the checkpoint that was given.
         self.same(self.path("out"), steps[-1])
 
@@ -201,6 +204,13 @@ class Deaths(Following):
         self.assertFalse(self.path("bound").exists())
         self.assertEqual(content(steps[0]), before)
 
+    def test_goal_not_reached(self):
+        steps = self.steps(count=2)
+        _, url = self.publish(steps[0].parent, "--linger", 60)
+        process = self.bad(11, "follow", url, steps[0], "--timeout", "0.5", "--until", 9, "-o",
+                           self.path("out"))
+        self.assertIn(b"not written: step 1 of 9 was reached", process.stderr)
+
     def test_silent_publisher(self):
         steps = self.steps(count=2)
         _, url = self.publish(steps[0].parent, "--linger", 60)
@@ -247,7 +257,9 @@ class Deaths(Following):
         goal = self.follow(url, steps[0], "-o", self.path("goal"), "--timeout", 600, "--until", 9)
         for process in (follower, goal):
             process.wait_for(at_step(2), "step 2")
-            process.process.send_signal(signal.SIGINT)
+            for _ in range(2):  # as timeout does: the child, and its group
+                process.process.send_signal(signal.SIGINT)
+                time.sleep(0.001)
             process.finish(12)
             self.assertEqual(process.error()["status"], "CANCELLED")
         self.same(self.path("out"), steps[-1])
@@ -289,6 +301,9 @@ class Publishing(Following):
         steps = self.steps(count=2)
         self.path("empty").mkdir()
         self.bad(42, "publish", self.path("empty"))
+        (self.path("empty") / "src").mkdir()
+        process = self.bad(42, "publish", self.path("empty"))
+        self.assertIn(b"no checkpoints in", process.stderr)
         self.bad(42, "publish", self.path("absent"))
         process = self.bad(2, "publish", steps[0])
         self.assertIn(b"one checkpoint", process.stderr)

@@ -1,7 +1,8 @@
-/* What must hold for every delta: apply(encode(old, new)) makes new of old, bit for bit, whatever the
- * element width, length, density, codec, second pass, chunk size and number of threads; the bytes of a
- * delta depend on none of the last; a fold is its chain; boxes, strides and ranks make no difference;
- * and the digest sees what sums and XORs would not. Seeded: the seed is printed, XORCAST_SEED sets it. */
+/* What must hold for every delta: apply(encode(old, new)) makes new of old, bit for bit, whatever
+ * the element width, length, density, codec, second pass, chunk size and number of threads; the
+ * bytes of a delta depend on none of the last; a fold is its chain; boxes, strides and ranks make
+ * no difference; and the digest sees what sums and XORs would not. Seeded: the seed is printed,
+ * XORCAST_SEED sets it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -85,8 +86,8 @@ typedef struct shape_case {
     uint64_t chunk_bytes;
 } shape_case;
 
-static void encode(xorcast_context *context, const model *old, const model *new, const shape_case *c, uint64_t order,
-                   test_bytes *out, xorcast_delta_info *info) {
+static void encode(xorcast_context *context, const model *old, const model *new,
+                   const shape_case *c, uint64_t order, test_bytes *out, xorcast_delta_info *info) {
     xorcast_delta_options options = XORCAST_DELTA_OPTIONS_INIT;
     const xorcast_sink sink = test_sink(out);
     options.encoding.codec = c->codec;
@@ -99,8 +100,8 @@ static void encode(xorcast_context *context, const model *old, const model *new,
     xorcast_bundle_destroy(b);
 }
 
-static void apply(xorcast_context *context, const model *live, uint64_t chunk_bytes, const test_bytes *delta,
-                  xorcast_delta_info *info) {
+static void apply(xorcast_context *context, const model *live, uint64_t chunk_bytes,
+                  const test_bytes *delta, xorcast_delta_info *info) {
     xorcast_bundle *bundle = model_bundle(context, live, chunk_bytes, 77);
     const xorcast_source source = test_source(delta);
     must(context, xorcast_delta_apply(bundle, &source, info));
@@ -146,7 +147,8 @@ static void round_trip(uint32_t w, int density, const shape_case *c) {
     xorcast_context_destroy(context);
 }
 
-/* Widths, densities, codecs and passes in all combinations; chunk sizes and threads in turn beside them. */
+/* Widths, densities, codecs and passes in all combinations; chunk sizes and threads in turn beside
+ * them. */
 static void test_round_trips(void **state) {
     (void)state;
     static const uint64_t chunk_sizes[] = {16 * KIB, 64 * KIB, 1024 * KIB};
@@ -157,7 +159,8 @@ static void test_round_trips(void **state) {
             for (uint32_t codec = XORCAST_CODEC_RAW; codec <= XORCAST_CODEC_SNAPPY; codec++)
                 for (uint32_t pass = 0; pass < 2; pass++, turn++) {
                     const bool large = turn % 12 == 11; /* 1 MiB chunks cost the most time */
-                    const shape_case c = {codec, pass, thread_counts[turn / 2 % 3], chunk_sizes[large ? 2 : turn % 2]};
+                    const shape_case c = {codec, pass, thread_counts[turn / 2 % 3],
+                                          chunk_sizes[large ? 2 : turn % 2]};
                     round_trip(w, densities[d], &c);
                 }
 }
@@ -317,8 +320,8 @@ static void test_one_byte_costs_little(void **state) {
 /* ---- Bits, never floats ---- */
 
 /* A bundle of one tensor over `words`. */
-static xorcast_bundle *words_bundle(xorcast_context *context, const char *dtype, void *words, uint64_t count,
-                                    uint64_t bytes) {
+static xorcast_bundle *words_bundle(xorcast_context *context, const char *dtype, void *words,
+                                    uint64_t count, uint64_t bytes) {
     xorcast_bundle *bundle;
     xorcast_tensor tensor = XORCAST_TENSOR_INIT;
     tensor.name = "words";
@@ -333,8 +336,8 @@ static xorcast_bundle *words_bundle(xorcast_context *context, const char *dtype,
     return bundle;
 }
 
-static void check_words(const char *dtype, void *old_words, void *new_words, uint64_t count, uint64_t bytes,
-                        uint64_t elements_changed) {
+static void check_words(const char *dtype, void *old_words, void *new_words, uint64_t count,
+                        uint64_t bytes, uint64_t elements_changed) {
     xorcast_context *context = test_context(1);
     xorcast_bundle *old = words_bundle(context, dtype, old_words, count, bytes);
     xorcast_bundle *new = words_bundle(context, dtype, new_words, count, bytes);
@@ -425,7 +428,8 @@ static void test_digest_sees_swaps_and_top_bits(void **state) {
     model_add(&m, "small.b", "F64", 8, 1, 3, 0);
     const xorcast_digest digest = digest_of(&m);
     uint8_t *const a = m.tensors[0].data, *const b = m.tensors[1].data;
-    for (unsigned bit = 0; bit < 64; bit += 9) /* the same bit of two words: sums of word * odd number miss bit 63 */
+    for (unsigned bit = 0; bit < 64;
+         bit += 9) /* the same bit of two words: sums of word * odd number miss bit 63 */
         for (unsigned other = 1; other < 4; other++) {
             a[bit / 8] ^= (uint8_t)(1u << bit % 8);
             a[8 * 800 * other + bit / 8] ^= (uint8_t)(1u << bit % 8);
@@ -482,8 +486,8 @@ static void test_digest_does_not_see_chunks(void **state) {
 
 enum { ROWS = 96, ROW_BYTES = 1024 };
 
-/* What the trainer has: q, k, v of a fused projection, a column-parallel and a row-parallel matrix, a norm
- * that every rank holds, a strided one, and one that a rank does not hold at all. */
+/* What the trainer has: q, k, v of a fused projection, a column-parallel and a row-parallel matrix,
+ * a norm that every rank holds, a strided one, and one that a rank does not hold at all. */
 typedef struct whole {
     xorcast_context *context;
     model m;
@@ -525,8 +529,9 @@ static model_tensor *tensor_of(const model *m, const char *name) {
 }
 
 /* Plans a box at `at` of the arena, filled with the trainer's present bytes. */
-static xorcast_box box_at(rank_rig *r, const model *m, const char *name, uint64_t row_bytes, uint64_t row, uint64_t rows,
-                          uint64_t column, uint64_t bytes, uint64_t pitch, uint64_t at, uint32_t flags) {
+static xorcast_box box_at(rank_rig *r, const model *m, const char *name, uint64_t row_bytes,
+                          uint64_t row, uint64_t rows, uint64_t column, uint64_t bytes,
+                          uint64_t pitch, uint64_t at, uint32_t flags) {
     const model_tensor *t = tensor_of(m, name);
     for (uint64_t i = 0; i < rows; i++)
         memcpy(r->arena + at + i * pitch, t->data + (row + i) * row_bytes + column, bytes);
@@ -540,8 +545,8 @@ static xorcast_box box_at(rank_rig *r, const model *m, const char *name, uint64_
     return (xorcast_box){row, rows, column, bytes, r->arena + at, pitch, flags};
 }
 
-static void add_boxed(rank_rig *r, const model *m, const char *name, const xorcast_box *boxes, uint32_t count,
-                      uint64_t row_bytes) {
+static void add_boxed(rank_rig *r, const model *m, const char *name, const xorcast_box *boxes,
+                      uint32_t count, uint64_t row_bytes) {
     const model_tensor *t = tensor_of(m, name);
     xorcast_tensor tensor = XORCAST_TENSOR_INIT;
     tensor.name = t->name;
@@ -562,7 +567,8 @@ static uint64_t place(rank_rig *r, uint64_t bytes) {
     return at;
 }
 
-/* The parts of a fused matrix of this rank: rows of q, k and v behind each other, interleaved by head. */
+/* The parts of a fused matrix of this rank: rows of q, k and v behind each other, interleaved by
+ * head. */
 static void add_fused(rank_rig *r, const model *m, uint64_t rank) {
     const uint64_t pitch = 3 * ROW_BYTES + 40, at = place(r, 32 * pitch);
     xorcast_box boxes[2];
@@ -570,8 +576,8 @@ static void add_fused(rank_rig *r, const model *m, uint64_t rank) {
     add_boxed(r, m, "q", boxes, 1, 0);
     /* k: half of the rows of each rank, the other half as a replica elsewhere. */
     boxes[0] = box_at(r, m, "k", ROW_BYTES, 16 * rank, 16, 0, ROW_BYTES, pitch, at + ROW_BYTES, 0);
-    boxes[1] = box_at(r, m, "k", ROW_BYTES, 16 * (1 - rank), 16, 0, ROW_BYTES, pitch, at + ROW_BYTES + 16 * pitch,
-                      XORCAST_BOX_REPLICA);
+    boxes[1] = box_at(r, m, "k", ROW_BYTES, 16 * (1 - rank), 16, 0, ROW_BYTES, pitch,
+                      at + ROW_BYTES + 16 * pitch, XORCAST_BOX_REPLICA);
     add_boxed(r, m, "k", boxes, 2, 0);
     boxes[0] = box_at(r, m, "v", ROW_BYTES, 0, 32, 512 * rank, 512, pitch, at + 2 * ROW_BYTES, 0);
     add_boxed(r, m, "v", boxes, 1, 0);
@@ -590,13 +596,16 @@ static void rank_open(rank_rig *r, const whole *w, uint64_t rank) {
     options.chunk_bytes = 16 * KIB;
     options.group_bytes = 1024 * KIB;
     must(r->context, xorcast_bundle_create(r->context, &options, &r->bundle));
-    boxes[0] = box_at(r, m, "column", ROW_BYTES, 0, ROWS, 512 * rank, 512, 600, place(r, ROWS * 600), 0);
+    boxes[0] =
+        box_at(r, m, "column", ROW_BYTES, 0, ROWS, 512 * rank, 512, 600, place(r, ROWS * 600), 0);
     add_boxed(r, m, "column", boxes, 1, 0);
-    boxes[0] = box_at(r, m, "row", ROW_BYTES, 48 * rank, 48, 0, ROW_BYTES, ROW_BYTES, place(r, 48 * ROW_BYTES), 0);
-    boxes[1] = box_at(r, m, "row", ROW_BYTES, 48 * rank, 48, 0, ROW_BYTES, ROW_BYTES + 8, place(r, 48 * (ROW_BYTES + 8)),
-                      XORCAST_BOX_REPLICA);
+    boxes[0] = box_at(r, m, "row", ROW_BYTES, 48 * rank, 48, 0, ROW_BYTES, ROW_BYTES,
+                      place(r, 48 * ROW_BYTES), 0);
+    boxes[1] = box_at(r, m, "row", ROW_BYTES, 48 * rank, 48, 0, ROW_BYTES, ROW_BYTES + 8,
+                      place(r, 48 * (ROW_BYTES + 8)), XORCAST_BOX_REPLICA);
     add_boxed(r, m, "row", boxes, 2, 0);
-    boxes[0] = box_at(r, m, "norm", 1400, 0, 1, 0, 1400, 1400, place(r, 1400), rank == 0 ? 0 : XORCAST_BOX_REPLICA);
+    boxes[0] = box_at(r, m, "norm", 1400, 0, 1, 0, 1400, 1400, place(r, 1400),
+                      rank == 0 ? 0 : XORCAST_BOX_REPLICA);
     add_boxed(r, m, "norm", boxes, 1, 0);
     /* Elements of two bytes, four apart: half of them on each rank. */
     boxes[0] = box_at(r, m, "strided", 2, 10000 * rank, 10000, 0, 2, 4, place(r, 40000), 0);
@@ -610,7 +619,8 @@ static void rank_open(rank_rig *r, const whole *w, uint64_t rank) {
     }
     add_fused(r, m, rank);
     must(r->context, xorcast_bundle_seal(r->bundle, NULL));
-    must(r->context, xorcast_subscriber_open(r->bundle, xorcast_publisher_url(w->publisher), NULL, &r->subscriber));
+    must(r->context, xorcast_subscriber_open(r->bundle, xorcast_publisher_url(w->publisher), NULL,
+                                             &r->subscriber));
 }
 
 static void rank_close(rank_rig *r) {
@@ -630,7 +640,8 @@ static void check_rank(const rank_rig *r, const model *m) {
         const uint64_t row_bytes = t->rank == 2 ? t->bytes / t->shape[0] : t->bytes;
         for (uint64_t i = 0; i < r->boxes[b].rows; i++)
             memcpy(expected + r->boxes[b].at + i * r->boxes[b].pitch,
-                   t->data + r->boxes[b].row + i * row_bytes + r->boxes[b].column, r->boxes[b].bytes);
+                   t->data + r->boxes[b].row + i * row_bytes + r->boxes[b].column,
+                   r->boxes[b].bytes);
     }
     assert_memory_equal(expected, r->arena, r->capacity);
     free(expected);
@@ -732,7 +743,8 @@ static void test_rank_takes_a_keyframe(void **state) {
     whole_close(&w);
 }
 
-/* A stride of two elements, a transposed view and a slice: whole tensors, so encode and apply take them. */
+/* A stride of two elements, a transposed view and a slice: whole tensors, so encode and apply take
+ * them. */
 static void test_strided_tensors_encode_and_apply(void **state) {
     (void)state;
     enum { COUNT = 9000, GAP = 4 };
@@ -759,7 +771,8 @@ static void test_strided_tensors_encode_and_apply(void **state) {
         must(context, xorcast_bundle_add(bundles[i], &tensor));
         must(context, xorcast_bundle_seal(bundles[i], NULL));
         for (uint64_t j = 0; j < COUNT; j++) {
-            memory[i][GAP * j] = (uint8_t)(i == 0 ? j : memory[0][GAP * j] ^ (model_random(&random) % 16 == 0));
+            memory[i][GAP * j] =
+                (uint8_t)(i == 0 ? j : memory[0][GAP * j] ^ (model_random(&random) % 16 == 0));
             memory[i][GAP * j + 1] = (uint8_t)(j >> 8);
         }
     }

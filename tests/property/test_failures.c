@@ -1,6 +1,6 @@
-/* The n-th failure of everything that can fail: allocations of each call (one alone, and all from the
- * n-th on), the caller's sink and source. Whatever n is, the call says so, nothing leaks, weights are
- * the old or the new ones as the status says, and the objects go on working. */
+/* The n-th failure of everything that can fail: allocations of each call (one alone, and all from
+ * the n-th on), the caller's sink and source. Whatever n is, the call says so, nothing leaks,
+ * weights are the old or the new ones as the status says, and the objects go on working. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -104,8 +104,8 @@ static void small_model(model *m) {
     model_add(m, "void", "F32", 4, 1, 0, 0);
 }
 
-/* Calls `attempt` with the n-th allocation failing, for n = 0, 1, ... until one goes through untouched.
- * It returns the status of the call under test. */
+/* Calls `attempt` with the n-th allocation failing, for n = 0, 1, ... until one goes through
+ * untouched. It returns the status of the call under test. */
 typedef struct scene {
     allocator a;
     xorcast_context *context;
@@ -174,7 +174,8 @@ static xorcast_status add_all(xorcast_bundle *bundle, const model *m) {
         if (status < 0)
             return status;
     }
-    xorcast_tensor tied = XORCAST_TENSOR_INIT; /* the same memory under a second name, and an alias */
+    xorcast_tensor tied =
+        XORCAST_TENSOR_INIT; /* the same memory under a second name, and an alias */
     tied.name = "tied";
     tied.dtype = "BF16";
     tied.shape = m->tensors[1].shape;
@@ -425,7 +426,9 @@ typedef struct street {
 static void sampler_open(street *p) {
     p->sampler = failing_context(&p->sampler_allocator, 2);
     p->to = model_bundle(p->sampler, &p->s.live, CHUNK, 5);
-    check_status(p->sampler, xorcast_subscriber_open(p->to, "inproc:failures", NULL, &p->subscriber), XORCAST_OK);
+    check_status(p->sampler,
+                 xorcast_subscriber_open(p->to, "inproc:failures", NULL, &p->subscriber),
+                 XORCAST_OK);
 }
 
 static void street_open(street *p) {
@@ -435,7 +438,9 @@ static void street_open(street *p) {
     p->from = model_bundle(p->s.context, &p->s.new, CHUNK, 4);
     xorcast_publisher_options options = XORCAST_PUBLISHER_OPTIONS_INIT;
     options.log_bytes = 1 << 24;
-    check_status(p->s.context, xorcast_publisher_open(p->from, "inproc:failures", &options, &p->publisher), XORCAST_OK);
+    check_status(p->s.context,
+                 xorcast_publisher_open(p->from, "inproc:failures", &options, &p->publisher),
+                 XORCAST_OK);
 }
 
 static void street_close(street *p) {
@@ -465,9 +470,11 @@ static xorcast_status publish(street *p) {
 
 static void follow(street *p) {
     uint64_t newest;
-    check_status(p->sampler, xorcast_subscriber_poll(p->subscriber, TIMEOUT_MS, &newest), XORCAST_OK);
+    check_status(p->sampler, xorcast_subscriber_poll(p->subscriber, TIMEOUT_MS, &newest),
+                 XORCAST_OK);
     assert_int_equal(newest, p->step);
-    check_status(p->sampler, xorcast_subscriber_stage(p->subscriber, newest, TIMEOUT_MS), XORCAST_OK);
+    check_status(p->sampler, xorcast_subscriber_stage(p->subscriber, newest, TIMEOUT_MS),
+                 XORCAST_OK);
     check_status(p->sampler, xorcast_subscriber_commit(p->subscriber, NULL), XORCAST_OK);
     check_status(p->sampler, xorcast_subscriber_wait(p->subscriber, TIMEOUT_MS), XORCAST_OK);
     assert_true(model_equal(&p->s.new, &p->s.live));
@@ -475,7 +482,8 @@ static void follow(street *p) {
 
 static xorcast_status attempt_publisher_open(scene *s) {
     xorcast_publisher *publisher;
-    const xorcast_status status = xorcast_publisher_open(the.old, "inproc:open-failures", NULL, &publisher);
+    const xorcast_status status =
+        xorcast_publisher_open(the.old, "inproc:open-failures", NULL, &publisher);
     if (status == XORCAST_OK)
         xorcast_publisher_close(publisher);
     (void)s;
@@ -492,7 +500,8 @@ static void test_publisher_open(void **state) {
     scene_close(&s);
 }
 
-/* A version that fails is dropped, nobody sees it, the shadow has not moved; the next one is right. */
+/* A version that fails is dropped, nobody sees it, the shadow has not moved; the next one is right.
+ */
 static void publish_with_failures(bool persistent) {
     street p;
     xorcast_publisher_stats stats;
@@ -515,7 +524,8 @@ static void publish_with_failures(bool persistent) {
             failures++;
             check_status(p.s.context, status, XORCAST_NO_HOST_MEMORY);
             assert_int_equal(p.step, before);
-            assert_int_equal(xorcast_subscriber_poll(p.subscriber, 0, &newest), XORCAST_NOTHING_NEW);
+            assert_int_equal(xorcast_subscriber_poll(p.subscriber, 0, &newest),
+                             XORCAST_NOTHING_NEW);
             if (n % 4 == 0) { /* now and then the next version at once; else the failures pile up */
                 check_status(p.s.context, publish(&p), XORCAST_OK);
                 follow(&p);
@@ -548,7 +558,8 @@ static void test_subscriber_open(void **state) {
             assert_true(n < 5000);
             const uint64_t busy = now_bytes(p.sampler);
             arm(&p.sampler_allocator, n, persistent != 0);
-            const xorcast_status status = xorcast_subscriber_open(p.to, "inproc:failures", NULL, &p.subscriber);
+            const xorcast_status status =
+                xorcast_subscriber_open(p.to, "inproc:failures", NULL, &p.subscriber);
             const bool failed = disarm(&p.sampler_allocator);
             if (status == XORCAST_OK)
                 xorcast_subscriber_close(p.subscriber);
@@ -567,8 +578,8 @@ static void test_subscriber_open(void **state) {
     street_close(&p);
 }
 
-/* Stages and commits with the n-th allocation failing; after a failure the weights are the old version, and
- * the same calls again lead to the new one. */
+/* Stages and commits with the n-th allocation failing; after a failure the weights are the old
+ * version, and the same calls again lead to the new one. */
 static void stage_with_failures(unsigned versions, bool persistent) {
     street p;
     street_open(&p);
@@ -583,7 +594,8 @@ static void stage_with_failures(unsigned versions, bool persistent) {
             model_step(&p.s.new, (uint64_t)n * 8 + v, 500);
             check_status(p.s.context, publish(&p), XORCAST_OK);
         }
-        check_status(p.sampler, xorcast_subscriber_poll(p.subscriber, TIMEOUT_MS, &newest), XORCAST_OK);
+        check_status(p.sampler, xorcast_subscriber_poll(p.subscriber, TIMEOUT_MS, &newest),
+                     XORCAST_OK);
         arm(&p.sampler_allocator, n, persistent);
         const xorcast_status status = xorcast_subscriber_stage(p.subscriber, newest, TIMEOUT_MS);
         const bool failed = disarm(&p.sampler_allocator);
@@ -594,7 +606,8 @@ static void stage_with_failures(unsigned versions, bool persistent) {
             xorcast_subscriber_current(p.subscriber, &version);
             assert_true(version.step < newest);
             assert_int_equal(xorcast_subscriber_commit(p.subscriber, NULL), XORCAST_BAD_STATE);
-            check_status(p.sampler, xorcast_subscriber_stage(p.subscriber, newest, TIMEOUT_MS), XORCAST_OK);
+            check_status(p.sampler, xorcast_subscriber_stage(p.subscriber, newest, TIMEOUT_MS),
+                         XORCAST_OK);
         }
         /* The pause allocates nothing: it goes through without any memory. */
         arm(&p.sampler_allocator, 0, true);
@@ -619,8 +632,8 @@ static void test_stage_and_commit(void **state) {
     stage_with_failures(2, true);
 }
 
-/* A keyframe overwrites in place. What fails before the first byte changes nothing; after it there is no
- * version, and the next keyframe mends all. */
+/* A keyframe overwrites in place. What fails before the first byte changes nothing; after it there
+ * is no version, and the next keyframe mends all. */
 static void test_keyframe(void **state) {
     (void)state;
     street p;
@@ -645,7 +658,8 @@ static void test_keyframe(void **state) {
                     assert_int_equal(version.step, XORCAST_NO_STEP);
                 else
                     assert_true(model_equal(&before, &p.s.live));
-                check_status(p.sampler, xorcast_subscriber_keyframe(p.subscriber, TIMEOUT_MS), XORCAST_OK);
+                check_status(p.sampler, xorcast_subscriber_keyframe(p.subscriber, TIMEOUT_MS),
+                             XORCAST_OK);
             }
             assert_true(model_equal(&p.s.new, &p.s.live));
             xorcast_subscriber_current(p.subscriber, &version);
@@ -675,7 +689,8 @@ static void test_long_life_is_flat(void **state) {
         follow(&p);
         xorcast_publisher_stats stats;
         xorcast_publisher_get_stats(p.publisher, &stats);
-        const uint64_t trainer = now_bytes(p.s.context) - stats.log_bytes, sampler = now_bytes(p.sampler);
+        const uint64_t trainer = now_bytes(p.s.context) - stats.log_bytes,
+                       sampler = now_bytes(p.sampler);
         if (i == 100) {
             trainer_bytes = trainer;
             sampler_bytes = sampler;

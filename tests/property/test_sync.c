@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
+
 #include "subscribe/commit.h"
 #include "support/model.h"
 
@@ -278,6 +280,42 @@ static void test_put_rules(void **state) {
     close_pair(&p);
 }
 
+static void *publish_on(void *argument) {
+    pair *p = argument;
+    for (uint64_t step = 1; step <= 300; step++)
+        publish(p, step, 50, NULL);
+    return NULL;
+}
+
+/* Versions leave the log while keyframes are read: each is a version or says why not, and once the
+ * publisher rests the next one is right. */
+static void test_keyframe_races(void **state) {
+    (void)state;
+    pair p;
+    pthread_t trainer;
+    unsigned good = 0, tries = 0;
+    xorcast_version version = {.step = 0};
+    xorcast_publisher_options options = XORCAST_PUBLISHER_OPTIONS_INIT;
+    options.log_bytes = 1;
+    open_pair(&p, "tcp:127.0.0.1:0", 2, &options);
+    assert_int_equal(pthread_create(&trainer, NULL, publish_on, &p), 0);
+    while (version.step != 300) {
+        xorcast_error error;
+        const xorcast_status status = xorcast_subscriber_keyframe(p.subscriber, TIMEOUT_MS);
+        xorcast_subscriber_current(p.subscriber, &version);
+        xorcast_last_error(p.sampler, &error);
+        if (status < 0)
+            assert_non_null(strstr(error.text, "raise log_bytes"));
+        assert_true(status < 0 || version.step <= 300);
+        good += status == XORCAST_OK;
+        tries++;
+    }
+    assert_int_equal(pthread_join(trainer, NULL), 0);
+    print_message("%u of %u keyframes beside publication were good\n", good, tries);
+    assert_true(model_equal(&p.published, &p.live));
+    close_pair(&p);
+}
+
 /* The bounds that seal reports hold, and a thousand versions leave memory where it was. */
 static void test_memory_is_bounded(void **state) {
     (void)state;
@@ -325,6 +363,7 @@ int main(void) {
         cmocka_unit_test(test_audit_finds_and_repairs),
         cmocka_unit_test(test_put_rules),
         cmocka_unit_test(test_memory_is_bounded),
+        cmocka_unit_test(test_keyframe_races),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,17 +22,17 @@ typedef struct made_pair {
 typedef struct made_record {
     uint64_t group;
     uint8_t flags;
-    uint64_t run_count;              /* as declared */
-    made_pair runs[MADE_RUNS_MAX];   /* chunks to skip, chunks to take */
+    uint64_t run_count;            /* as declared */
+    made_pair runs[MADE_RUNS_MAX]; /* chunks to skip, chunks to take */
     uint32_t runs_made;
     made_pair codecs[MADE_RUNS_MAX]; /* descriptor, blocks */
     uint32_t codecs_made;
     uint64_t sizes[MADE_BLOCKS_MAX];
     uint32_t sizes_made;
-    uint64_t stored;                 /* written with a second pass only */
+    uint64_t stored; /* written with a second pass only */
     const uint8_t *payload;
     uint64_t payload_bytes;
-    uint32_t checksum_flip;          /* XORed into the right checksum */
+    uint32_t checksum_flip; /* XORed into the right checksum */
 } made_record;
 
 typedef struct made_part {
@@ -59,7 +59,7 @@ typedef struct made_delta {
     uint64_t manifest_bytes_lie; /* not 0: stands in the foot in place of the right number */
 } made_delta;
 
-/* Takes a good delta apart. */
+/* Takes a good delta apart (delta_taker.c; so does made_records). */
 void made_take(made_delta *made, const test_bytes *delta);
 void made_free(made_delta *made);
 /* The whole delta; replaces what `out` held. */

@@ -1,6 +1,7 @@
-/* The operations of every backend and level against references written here from the format's words, byte by
- * byte, and against liblz4 and libsnappy. Owns its generator; every buffer is allocated to the byte and has
- * canaries, so that one byte too many is seen with and without sanitizers. */
+/* The operations of every backend and level against references written here from the format's
+ * words, byte by byte, and against liblz4 and libsnappy. Owns its generator; every buffer is
+ * allocated to the byte and has canaries, so that one byte too many is seen with and without
+ * sanitizers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +24,7 @@
 #define CANARY 0xC5
 #define MOST_SEGMENTS 4u
 
-/* ---- Generator and buffers ---------------------------------------------------------------------*/
+/* ---- Generator and buffers ------------------------------------------------------------------*/
 
 static uint64_t seed = 20240607;
 
@@ -34,7 +35,9 @@ static uint64_t next_random(void) {
     return seed * UINT64_C(0x2545F4914F6CDD1D);
 }
 
-static uint32_t below(uint32_t bound) { return (uint32_t)((next_random() >> 32) * bound >> 32); }
+static uint32_t below(uint32_t bound) {
+    return (uint32_t)((next_random() >> 32) * bound >> 32);
+}
 
 /* `bytes` at an address that is `skew` off, between canaries. */
 typedef struct guarded {
@@ -59,7 +62,8 @@ static void unguard(guarded g) {
     free(g.memory);
 }
 
-/* A copy without room behind it, for what is only read: the address sanitizer sees one byte too many. */
+/* A copy without room behind it, for what is only read: the address sanitizer sees one byte too
+ * many. */
 static uint8_t *exact_copy(const void *bytes, size_t count, size_t skew) {
     uint8_t *memory = malloc(skew + count);
     assert_non_null(memory);
@@ -67,7 +71,7 @@ static uint8_t *exact_copy(const void *bytes, size_t count, size_t skew) {
     return memory;
 }
 
-/* ---- References --------------------------------------------------------------------------------*/
+/* ---- References -----------------------------------------------------------------------------*/
 
 /* Marks the bytes that the canonical rule covers by copies. */
 static void mark_copies(const uint8_t *mask, uint32_t n, bool lz4, uint8_t *copied) {
@@ -101,7 +105,8 @@ static void put_length(uint8_t *out, uint32_t *size, uint32_t length) {
     out[(*size)++] = (uint8_t)length;
 }
 
-static uint32_t reference_lz4(const uint8_t *mask, uint32_t n, const uint8_t *copied, uint8_t *out) {
+static uint32_t reference_lz4(const uint8_t *mask, uint32_t n, const uint8_t *copied,
+                              uint8_t *out) {
     uint32_t size = 0, i = 0;
     for (;;) {
         const uint32_t begin = i;
@@ -145,9 +150,10 @@ static void put_snappy_literal(const uint8_t *mask, uint32_t count, uint8_t *out
     *size += count;
 }
 
-static uint32_t reference_snappy(const uint8_t *mask, uint32_t n, const uint8_t *copied, uint8_t *out) {
+static uint32_t reference_snappy(const uint8_t *mask, uint32_t n, const uint8_t *copied,
+                                 uint8_t *out) {
     uint32_t size = 0;
-    for (uint32_t rest = n; ; rest >>= 7) {
+    for (uint32_t rest = n;; rest >>= 7) {
         out[size++] = (uint8_t)(rest >= 128 ? rest | 128 : rest);
         if (rest < 128)
             break;
@@ -177,7 +183,8 @@ static uint32_t reference_snappy(const uint8_t *mask, uint32_t n, const uint8_t 
 }
 
 /* `out` has room for 2 * n + 64. Returns the codec that the block ends up with. */
-static uint32_t reference_block(const uint8_t *mask, uint32_t n, uint32_t codec, uint8_t *out, uint32_t *size) {
+static uint32_t reference_block(const uint8_t *mask, uint32_t n, uint32_t codec, uint8_t *out,
+                                uint32_t *size) {
     uint8_t *copied = malloc(n);
     assert_non_null(copied);
     mark_copies(mask, n, codec == XORCAST_CODEC_LZ4, copied);
@@ -213,7 +220,8 @@ static counts reference_counts(const uint8_t *mask, uint32_t n, uint32_t element
     return c;
 }
 
-static xorcast_digest reference_digest(const uint8_t *bytes, const xci_segment *segments, uint32_t count) {
+static xorcast_digest reference_digest(const uint8_t *bytes, const xci_segment *segments,
+                                       uint32_t count) {
     xorcast_digest sum = {{0, 0}};
     for (uint32_t k = 0; k < count; ++k) {
         uint64_t key = segments[k].key;
@@ -229,10 +237,21 @@ static xorcast_digest reference_digest(const uint8_t *bytes, const xci_segment *
     return sum;
 }
 
-/* ---- Cases -------------------------------------------------------------------------------------*/
+/* ---- Cases ----------------------------------------------------------------------------------*/
 
 typedef enum pattern {
-    NOTHING, ONE_BIT, SPARSE, SEVENTEEN, HALF, FULL, BF16_LOW, CLUSTERED, SHORT_RUNS, LONG_RUNS, ENDS, PATTERNS
+    NOTHING,
+    ONE_BIT,
+    SPARSE,
+    SEVENTEEN,
+    HALF,
+    FULL,
+    BF16_LOW,
+    CLUSTERED,
+    SHORT_RUNS,
+    LONG_RUNS,
+    ENDS,
+    PATTERNS
 } pattern;
 
 static void fill_share(uint8_t *mask, uint32_t n, uint32_t per_mille) {
@@ -253,12 +272,23 @@ static void fill_runs(uint8_t *mask, uint32_t n, uint32_t longest_zero, uint32_t
 static void make_mask(pattern p, uint8_t *mask, uint32_t n) {
     memset(mask, 0, n);
     switch (p) {
-    case NOTHING: break;
-    case ONE_BIT: mask[below(n)] = (uint8_t)(1u << below(8)); break;
-    case SPARSE: fill_share(mask, n, 10); break;
-    case SEVENTEEN: fill_share(mask, n, 170); break;
-    case HALF: fill_share(mask, n, 500); break;
-    case FULL: fill_share(mask, n, 1000); break;
+    case NOTHING:
+        break;
+    case ONE_BIT:
+        mask[below(n)] = (uint8_t)(1u << below(8));
+        break;
+    case SPARSE:
+        fill_share(mask, n, 10);
+        break;
+    case SEVENTEEN:
+        fill_share(mask, n, 170);
+        break;
+    case HALF:
+        fill_share(mask, n, 500);
+        break;
+    case FULL:
+        fill_share(mask, n, 1000);
+        break;
     case BF16_LOW:
         for (uint32_t i = 0; i < n; i += 2)
             if (below(1000) < 12)
@@ -268,13 +298,18 @@ static void make_mask(pattern p, uint8_t *mask, uint32_t n) {
         for (uint32_t i = 0; i + 200 < n; i += 200 + below(9000))
             fill_share(mask + i, 200, 300);
         break;
-    case SHORT_RUNS: fill_runs(mask, n, 9, 4); break;
-    case LONG_RUNS: fill_runs(mask, n, 5000, 300); break;
+    case SHORT_RUNS:
+        fill_runs(mask, n, 9, 4);
+        break;
+    case LONG_RUNS:
+        fill_runs(mask, n, 5000, 300);
+        break;
     case ENDS:
         mask[0] = 1;
         mask[n - 1 - below(n < 20 ? n : 20)] = 2;
         break;
-    case PATTERNS: break;
+    case PATTERNS:
+        break;
     }
 }
 
@@ -330,14 +365,17 @@ static void assert_digest(xorcast_digest got, xorcast_digest wanted) {
     assert_true(got.lane[0] == wanted.lane[0] && got.lane[1] == wanted.lane[1]);
 }
 
-static void assert_oracle(uint32_t codec, const uint8_t *block, uint32_t size, const uint8_t *mask, uint32_t n) {
+static void assert_oracle(uint32_t codec, const uint8_t *block, uint32_t size, const uint8_t *mask,
+                          uint32_t n) {
     uint8_t *out = malloc(n);
     assert_non_null(out);
     size_t length = n;
     if (codec == XORCAST_CODEC_LZ4)
-        assert_int_equal(LZ4_decompress_safe((const char *)block, (char *)out, (int)size, (int)n), n);
+        assert_int_equal(LZ4_decompress_safe((const char *)block, (char *)out, (int)size, (int)n),
+                         n);
     else if (codec == XORCAST_CODEC_SNAPPY)
-        assert_int_equal(snappy_uncompress((const char *)block, size, (char *)out, &length), SNAPPY_OK);
+        assert_int_equal(snappy_uncompress((const char *)block, size, (char *)out, &length),
+                         SNAPPY_OK);
     else
         memcpy(out, block, n);
     assert_int_equal(length, n);
@@ -346,14 +384,20 @@ static void assert_oracle(uint32_t codec, const uint8_t *block, uint32_t size, c
 }
 
 /* Checks the block at its exact size, applies it, compares, and applies it once more. */
-static void check_ready(const xci_backend *backend, const chunk *c, uint32_t codec, const uint8_t *block, uint32_t size) {
+static void check_ready(const xci_backend *backend, const chunk *c, uint32_t codec,
+                        const uint8_t *block, uint32_t size) {
     const counts wanted = reference_counts(c->mask.at, c->n, c->element_bytes);
     guarded weights = guard(c->n, below(9));
     memcpy(weights.at, c->old_bytes.at, c->n);
     uint8_t *tight = exact_copy(block, size, 0);
     xci_block_job job = {
-        .block = tight, .block_bytes = size, .block_codec = codec, .bytes = c->n,
-        .element_bytes = c->element_bytes, .segment_count = c->segment_count, .segments = c->segments,
+        .block = tight,
+        .block_bytes = size,
+        .block_codec = codec,
+        .bytes = c->n,
+        .element_bytes = c->element_bytes,
+        .segment_count = c->segment_count,
+        .segments = c->segments,
     };
     for (int with_weights = 0; with_weights < 2; ++with_weights) {
         job.weights = with_weights ? weights.at : NULL;
@@ -382,9 +426,14 @@ static void check_encode(const xci_backend *backend, const chunk *c, uint32_t co
     uint8_t *old_bytes = exact_copy(c->old_bytes.at, c->n, skew);
     uint8_t *new_bytes = exact_copy(c->new_bytes.at, c->n, 8 - skew);
     xci_encode_job job = {
-        .old_bytes = old_bytes + skew, .new_bytes = new_bytes + 8 - skew, .bytes = c->n,
-        .element_bytes = c->element_bytes, .codec = codec, .segment_count = c->segment_count,
-        .segments = c->segments, .block = block.at,
+        .old_bytes = old_bytes + skew,
+        .new_bytes = new_bytes + 8 - skew,
+        .bytes = c->n,
+        .element_bytes = c->element_bytes,
+        .codec = codec,
+        .segment_count = c->segment_count,
+        .segments = c->segments,
+        .block = block.at,
     };
     backend->encode(&job, 1);
     assert_int_equal(job.bits_changed, wanted.bits);
@@ -421,7 +470,8 @@ static void check_case(pattern p, uint32_t n, uint32_t element_bytes) {
         check_encode(backend, &c, XORCAST_CODEC_LZ4);
         check_encode(backend, &c, XORCAST_CODEC_SNAPPY);
         uint8_t *tight = exact_copy(c.new_bytes.at, n, 0);
-        xci_digest_job job = {.bytes_at = tight, .segment_count = c.segment_count, .segments = c.segments};
+        xci_digest_job job = {
+            .bytes_at = tight, .segment_count = c.segment_count, .segments = c.segments};
         backend->digest(&job, 1);
         assert_digest(job.digest, reference_digest(tight, c.segments, c.segment_count));
         free(tight);
@@ -429,7 +479,7 @@ static void check_case(pattern p, uint32_t n, uint32_t element_bytes) {
     free_chunk(&c);
 }
 
-/* ---- Tests -------------------------------------------------------------------------------------*/
+/* ---- Tests ----------------------------------------------------------------------------------*/
 
 static void test_short_lengths(void **state) {
     (void)state;
@@ -474,7 +524,8 @@ static void test_ends_of_blocks(void **state) {
             }
 }
 
-/* Blocks that reach the raw size exactly, by one byte and by many: one long random tail after a zero run. */
+/* Blocks that reach the raw size exactly, by one byte and by many: one long random tail after a
+ * zero run. */
 static void test_at_raw_size(void **state) {
     (void)state;
     for (uint32_t tail = 0; tail < 60; ++tail)
@@ -499,16 +550,20 @@ static void test_batch(void **state) {
     for (uint32_t k = 0; k < JOBS; ++k) {
         chunks[k] = make_chunk(SPARSE, 3000 + 64 * k, 2);
         blocks[k] = guard(chunks[k].n + XCI_BLOCK_SLACK, 0);
-        jobs[k] = (xci_encode_job){
-            .old_bytes = chunks[k].old_bytes.at, .new_bytes = chunks[k].new_bytes.at,
-            .bytes = chunks[k].n, .element_bytes = 2, .codec = XORCAST_CODEC_LZ4,
-            .segment_count = chunks[k].segment_count, .segments = chunks[k].segments,
-            .block = blocks[k].at};
+        jobs[k] = (xci_encode_job){.old_bytes = chunks[k].old_bytes.at,
+                                   .new_bytes = chunks[k].new_bytes.at,
+                                   .bytes = chunks[k].n,
+                                   .element_bytes = 2,
+                                   .codec = XORCAST_CODEC_LZ4,
+                                   .segment_count = chunks[k].segment_count,
+                                   .segments = chunks[k].segments,
+                                   .block = blocks[k].at};
     }
     xci_backend_find(NULL)->encode(jobs, JOBS);
     for (uint32_t k = 0; k < JOBS; ++k) {
         assert_digest(jobs[k].change, expected_change(&chunks[k]));
-        assert_oracle(jobs[k].block_codec, jobs[k].block, jobs[k].block_bytes, chunks[k].mask.at, chunks[k].n);
+        assert_oracle(jobs[k].block_codec, jobs[k].block, jobs[k].block_bytes, chunks[k].mask.at,
+                      chunks[k].n);
         unguard(blocks[k]);
         free_chunk(&chunks[k]);
     }
@@ -522,7 +577,7 @@ static void test_find(void **state) {
     assert_null(xci_backend_find(""));
 }
 
-/* ---- Hostile blocks ----------------------------------------------------------------------------*/
+/* ---- Hostile blocks -------------------------------------------------------------------------*/
 
 /* Whether a block that liblz4 takes has only matches of zeros at offset 1. */
 static bool in_profile(const uint8_t *block, uint32_t size, const uint8_t *decoded) {
@@ -549,13 +604,19 @@ static bool in_profile(const uint8_t *block, uint32_t size, const uint8_t *decod
     }
 }
 
-static xorcast_status run_check(const xci_backend *backend, uint8_t *block, uint32_t size, guarded weights,
-                                uint64_t *bits_out) {
+static xorcast_status run_check(const xci_backend *backend, uint8_t *block, uint32_t size,
+                                guarded weights, uint64_t *bits_out) {
     const xci_segment whole = {0, (uint32_t)weights.bytes, 7};
     xci_block_job job = {
-        .block = block, .block_bytes = size, .block_codec = XORCAST_CODEC_LZ4,
-        .bytes = (uint32_t)weights.bytes, .element_bytes = 2, .segment_count = 1, .segments = &whole,
-        .weights = weights.at, .status = XORCAST_INTERNAL,
+        .block = block,
+        .block_bytes = size,
+        .block_codec = XORCAST_CODEC_LZ4,
+        .bytes = (uint32_t)weights.bytes,
+        .element_bytes = 2,
+        .segment_count = 1,
+        .segments = &whole,
+        .weights = weights.at,
+        .status = XORCAST_INTERNAL,
     };
     backend->check(&job, 1);
     /* Apply is for blocks that passed; on others it must still stay within its bounds. */
@@ -568,7 +629,8 @@ static xorcast_status run_check(const xci_backend *backend, uint8_t *block, uint
 static void check_foreign(uint8_t *block, uint32_t size, uint32_t n, uint32_t *accepted) {
     uint8_t *tight = exact_copy(block, size, 0), *decoded = calloc(1, n);
     assert_non_null(decoded);
-    const bool valid = LZ4_decompress_safe((const char *)tight, (char *)decoded, (int)size, (int)n) == (int)n;
+    const bool valid =
+        LZ4_decompress_safe((const char *)tight, (char *)decoded, (int)size, (int)n) == (int)n;
     const bool wanted = valid && size < n && in_profile(tight, size, decoded);
     for (int level = 0; level < XCI_CPU_LEVELS; ++level) {
         const xci_backend *backend = xci_cpu_backend_at((xci_cpu_level)level);
@@ -594,10 +656,18 @@ static uint32_t mutate(uint8_t *block, uint32_t size, uint32_t room) {
     for (uint32_t k = 1 + below(3); k > 0 && size > 0; --k) {
         const uint32_t at = below(size);
         switch (below(6)) {
-        case 0: block[at] ^= (uint8_t)(1u << below(8)); break;
-        case 1: block[at] = (uint8_t)next_random(); break;
-        case 2: block[at] = 255; break;
-        case 3: size = at; break;
+        case 0:
+            block[at] ^= (uint8_t)(1u << below(8));
+            break;
+        case 1:
+            block[at] = (uint8_t)next_random();
+            break;
+        case 2:
+            block[at] = 255;
+            break;
+        case 3:
+            size = at;
+            break;
         case 4:
             memmove(block + at, block + at + 1, size - at - 1);
             --size;
@@ -623,7 +693,8 @@ static void test_mutated_blocks(void **state) {
         make_mask((pattern)(ONE_BIT + (int)below(PATTERNS - 1)), mask, n);
         uint32_t size;
         if (below(4) == 0) {
-            size = (uint32_t)LZ4_compress_HC((const char *)mask, (char *)block, (int)n, sizeof block, 3);
+            size = (uint32_t)LZ4_compress_HC((const char *)mask, (char *)block, (int)n,
+                                             sizeof block, 3);
         } else {
             mark_copies(mask, n, true, copied);
             size = reference_lz4(mask, n, copied, block);
@@ -645,7 +716,9 @@ static void test_attacks(void **state) {
     } attacks[] = {
         {"empty block", {0}, 0},
         {"nothing decoded", {0x00}, 1},
-        {"length chain without end", {0xf0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255}, 12},
+        {"length chain without end",
+         {0xf0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255},
+         12},
         {"more literals than input", {0xf0, 20, 1, 2, 3}, 5},
         {"offset cut off", {0x1f, 0, 1}, 3},
         {"offset 0", {0x1f, 0, 0, 0, 75, 0x50, 0, 0, 0, 0, 0}, 11},
@@ -664,7 +737,8 @@ static void test_attacks(void **state) {
         uint8_t *tight = exact_copy(attacks[i].block, attacks[i].size, 0);
         guarded weights = guard(100, 0);
         uint64_t bits;
-        if (run_check(&xci_backend_cpu, tight, attacks[i].size, weights, &bits) != XORCAST_DATA_CORRUPT)
+        if (run_check(&xci_backend_cpu, tight, attacks[i].size, weights, &bits) !=
+            XORCAST_DATA_CORRUPT)
             fail_msg("accepted: %s", attacks[i].what);
         unguard(weights);
         free(tight);
@@ -681,8 +755,13 @@ static void test_wrong_codec_or_size(void **state) {
     (void)state;
     uint8_t block[32] = {0}, weights[32] = {0};
     const xci_segment whole = {0, 32, 0};
-    xci_block_job job = {.block = block, .block_bytes = 32, .bytes = 32, .element_bytes = 1,
-                         .segment_count = 1, .segments = &whole, .weights = weights};
+    xci_block_job job = {.block = block,
+                         .block_bytes = 32,
+                         .bytes = 32,
+                         .element_bytes = 1,
+                         .segment_count = 1,
+                         .segments = &whole,
+                         .weights = weights};
     static const uint32_t refused[] = {0, XORCAST_CODEC_SNAPPY, 4, UINT32_MAX};
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; ++i) {
         job.block_codec = refused[i];
@@ -706,16 +785,19 @@ static void test_digest_sees(void **state) {
     for (size_t i = 0; i < 64; ++i)
         words[i] = next_random();
     const xci_segment whole = {0, sizeof words, xci_digest_key(3)};
-    xci_digest_job job = {.bytes_at = (const uint8_t *)words, .segment_count = 1, .segments = &whole};
+    xci_digest_job job = {
+        .bytes_at = (const uint8_t *)words, .segment_count = 1, .segments = &whole};
     xci_backend_cpu.digest(&job, 1);
     const xorcast_digest before = job.digest;
-    static const uint64_t flips[][2] = {{UINT64_C(1) << 63, UINT64_C(1) << 63}, {1, 1}, {0xff, 0xff00}};
+    static const uint64_t flips[][2] = {
+        {UINT64_C(1) << 63, UINT64_C(1) << 63}, {1, 1}, {0xff, 0xff00}};
     for (size_t i = 0; i < sizeof flips / sizeof flips[0]; ++i)
         for (size_t other = 1; other < 64; ++other) {
             words[0] ^= flips[i][0];
             words[other] ^= flips[i][1];
             xci_backend_cpu.digest(&job, 1);
-            assert_true(job.digest.lane[0] != before.lane[0] && job.digest.lane[1] != before.lane[1]);
+            assert_true(job.digest.lane[0] != before.lane[0] &&
+                        job.digest.lane[1] != before.lane[1]);
             words[0] ^= flips[i][0];
             words[other] ^= flips[i][1];
         }
@@ -728,16 +810,11 @@ static void test_digest_sees(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_short_lengths),
-        cmocka_unit_test(test_chunk_lengths),
-        cmocka_unit_test(test_largest_chunk),
-        cmocka_unit_test(test_ends_of_blocks),
-        cmocka_unit_test(test_at_raw_size),
-        cmocka_unit_test(test_batch),
-        cmocka_unit_test(test_find),
-        cmocka_unit_test(test_mutated_blocks),
-        cmocka_unit_test(test_attacks),
-        cmocka_unit_test(test_wrong_codec_or_size),
+        cmocka_unit_test(test_short_lengths), cmocka_unit_test(test_chunk_lengths),
+        cmocka_unit_test(test_largest_chunk), cmocka_unit_test(test_ends_of_blocks),
+        cmocka_unit_test(test_at_raw_size),   cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_find),          cmocka_unit_test(test_mutated_blocks),
+        cmocka_unit_test(test_attacks),       cmocka_unit_test(test_wrong_codec_or_size),
         cmocka_unit_test(test_digest_sees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

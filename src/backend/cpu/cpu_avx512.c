@@ -6,25 +6,31 @@
 #include "backend/cpu/cpu_level.h"
 #include "backend/cpu/cpu_tally.h"
 
-XCI_CPU_INLINE uint32_t list_line(const uint8_t *old_bytes, const uint8_t *new_bytes, uint32_t first,
-                                  uint32_t *list) {
+XCI_CPU_INLINE uint32_t list_line(const uint8_t *old_bytes, const uint8_t *new_bytes,
+                                  uint32_t first, uint32_t *list) {
     const __mmask8 changed =
         _mm512_cmpneq_epi64_mask(_mm512_loadu_si512(old_bytes), _mm512_loadu_si512(new_bytes));
-    const __m256i numbers = _mm256_add_epi32(_mm256_set1_epi32((int)first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    const __m256i numbers =
+        _mm256_add_epi32(_mm256_set1_epi32((int)first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
     _mm256_storeu_si256((__m256i *)(void *)list, _mm256_maskz_compress_epi32(changed, numbers));
     return (uint32_t)__builtin_popcount(changed);
 }
 
 XCI_CPU_INLINE uint32_t count_elements(__m512i masks, uint32_t element_bytes) {
     switch (element_bytes) {
-    case 1: return (uint32_t)__builtin_popcountll(_mm512_test_epi8_mask(masks, masks));
-    case 2: return (uint32_t)__builtin_popcountll(_mm512_test_epi16_mask(masks, masks));
-    case 4: return (uint32_t)__builtin_popcountll(_mm512_test_epi32_mask(masks, masks));
-    default: return (uint32_t)__builtin_popcountll(_mm512_test_epi64_mask(masks, masks));
+    case 1:
+        return (uint32_t)__builtin_popcountll(_mm512_test_epi8_mask(masks, masks));
+    case 2:
+        return (uint32_t)__builtin_popcountll(_mm512_test_epi16_mask(masks, masks));
+    case 4:
+        return (uint32_t)__builtin_popcountll(_mm512_test_epi32_mask(masks, masks));
+    default:
+        return (uint32_t)__builtin_popcountll(_mm512_test_epi64_mask(masks, masks));
     }
 }
 
-XCI_CPU_INLINE void count_masks(const uint64_t *masks, uint32_t count, uint32_t element_bytes, xci_tally *tally) {
+XCI_CPU_INLINE void count_masks(const uint64_t *masks, uint32_t count, uint32_t element_bytes,
+                                xci_tally *tally) {
     for (uint32_t i = 0; i < count; i += 8) {
         const __m512i eight = _mm512_loadu_si512(masks + i);
         tally->bytes += count_elements(eight, 1);

@@ -1,5 +1,5 @@
-/* The CPU backend's table: each call goes to the best level that the CPU has. Owns the choice; the levels
- * are whole tables of their own. */
+/* The CPU backend's table: each call goes to the best level that the CPU has. Owns the choice;
+ * the levels are whole tables of their own. */
 #include "backend/cpu/cpu_level.h"
 
 const xci_backend *xci_cpu_backend_at(xci_cpu_level level) {
@@ -27,10 +27,18 @@ static const xci_backend *best(void) {
     return &xci_cpu_portable;
 }
 
-static void encode(xci_encode_job *jobs, uint64_t count) { best()->encode(jobs, count); }
-static void check(xci_block_job *jobs, uint64_t count) { best()->check(jobs, count); }
-static void apply(const xci_block_job *jobs, uint64_t count) { best()->apply(jobs, count); }
-static void digest(xci_digest_job *jobs, uint64_t count) { best()->digest(jobs, count); }
+static void encode(xci_encode_job *jobs, uint64_t count) {
+    best()->encode(jobs, count);
+}
+static void check(xci_block_job *jobs, uint64_t count) {
+    best()->check(jobs, count);
+}
+static void apply(const xci_block_job *jobs, uint64_t count) {
+    best()->apply(jobs, count);
+}
+static void digest(xci_digest_job *jobs, uint64_t count) {
+    best()->digest(jobs, count);
+}
 
 const xci_backend xci_backend_cpu = {
     .name = "cpu", .encode = encode, .check = check, .apply = apply, .digest = digest};

@@ -1,5 +1,5 @@
-/* The levels of the CPU backend, one table for each instruction set. All give the same bytes. Used by
- * cpu_backend.c, which picks one, and by tests and benchmarks, which compare them. */
+/* The levels of the CPU backend, one table for each instruction set. All give the same bytes.
+ * Used by cpu_backend.c, which picks one, and by tests and benchmarks, which compare them. */
 #ifndef XCI_CPU_LEVEL_H
 #define XCI_CPU_LEVEL_H
 

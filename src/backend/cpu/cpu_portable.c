@@ -2,8 +2,8 @@
 #include "backend/cpu/cpu_level.h"
 #include "backend/cpu/cpu_tally.h"
 
-XCI_CPU_INLINE uint32_t list_line(const uint8_t *old_bytes, const uint8_t *new_bytes, uint32_t first,
-                                  uint32_t *list) {
+XCI_CPU_INLINE uint32_t list_line(const uint8_t *old_bytes, const uint8_t *new_bytes,
+                                  uint32_t first, uint32_t *list) {
     uint32_t listed = 0;
     for (uint32_t i = 0; i < 8; ++i) {
         list[listed] = first + i;
@@ -18,9 +18,11 @@ XCI_CPU_INLINE uint64_t nonzero_bytes(uint64_t word) {
     return (((word & low) + low) | word) >> 7 & UINT64_C(0x0101010101010101);
 }
 
-XCI_CPU_INLINE void count_masks(const uint64_t *masks, uint32_t count, uint32_t element_bytes, xci_tally *tally) {
+XCI_CPU_INLINE void count_masks(const uint64_t *masks, uint32_t count, uint32_t element_bytes,
+                                xci_tally *tally) {
     /* The lowest bit of each element. */
-    const uint64_t element_bits = element_bytes == 8 ? 1 : UINT64_MAX / ((UINT64_C(1) << (8 * element_bytes)) - 1);
+    const uint64_t element_bits =
+        element_bytes == 8 ? 1 : UINT64_MAX / ((UINT64_C(1) << (8 * element_bytes)) - 1);
     for (uint32_t i = 0; i < count; ++i) {
         const uint64_t bytes = nonzero_bytes(masks[i]);
         uint64_t elements = bytes;
