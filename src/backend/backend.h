@@ -9,8 +9,9 @@
 #include "base/context.h"
 
 /* Consecutive words of a chunk that belong to one tensor. A whole chunk has one segment; a packed
- * chunk one for each small tensor, beginning at a multiple of 8. A job's segments rise, do not overlap
- * and are at least one. Bytes in none of them are encoded and counted, but have no digest. */
+ * chunk one for each small tensor, beginning at a multiple of 8. A job's segments rise, do not
+ * overlap and are at least one. Bytes in none of them are encoded and counted, but have no
+ * digest. */
 typedef struct xci_segment {
     uint32_t offset, bytes; /* in the chunk */
     /* digest key of the segment's first word; the next word's is STRIDE more */

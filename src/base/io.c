@@ -125,7 +125,8 @@ xorcast_status xci_io_sync_parent(xorcast_context *context, const char *path) {
     const int fd = xci_io_injected() ? -1 : open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return xci_io_fail(context, "open", parent);
-    /* Some file systems cannot sync a directory and say EINVAL: there is nothing more to do there. */
+    /* Some file systems cannot sync a directory and say EINVAL: there is nothing more to do
+     * there. */
     xorcast_status status = XORCAST_OK;
     if (xci_io_injected() || (fsync(fd) != 0 && errno != EINVAL))
         status = xci_io_fail(context, "sync", parent);

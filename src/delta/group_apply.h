@@ -20,8 +20,8 @@ xorcast_status xci_apply_workers_open(xorcast_bundle *bundle, xci_apply_worker *
 void xci_apply_workers_close(xorcast_context *context, xci_apply_worker *workers);
 
 /* `chunk_digests`, one for each chunk of the bundle, are renewed for changed chunks; NULL: not
- * kept. Blocks are
- * checked unless the worker says that they are our own; a failure leaves the group's chunks partly changed. */
+ * kept. Blocks are checked unless the worker says that they are our own; a failure leaves the
+ * group's chunks partly changed. */
 xorcast_status xci_group_apply(xci_apply_worker *worker, xorcast_bundle *bundle,
                                const xci_record *record, xorcast_digest *chunk_digests);
 

@@ -27,8 +27,8 @@ typedef struct keyframe {
     uint64_t *steps;  /* of each group */
     uint64_t *wanted; /* groups to fetch */
     uint64_t wanted_count, deadline_ns, fetched_bytes;
-    /* What the publisher's digests of this round add up to, and the step they are all of; NO_STEP if
-     * they are of several. */
+    /* What the publisher's digests of this round add up to, and the step they are all of; NO_STEP
+     * if they are of several. */
     xorcast_digest their_sum;
     uint64_t their_step;
     const xci_part_records *records;
@@ -237,8 +237,8 @@ static xorcast_status reach(keyframe *k, uint64_t oldest, uint64_t target,
     return status;
 }
 
-/* All groups are of version `step`. Its digest is in the manifest that leads to it, or it is what the
- * publisher's digests add up to. VERSION_GONE: neither can be had any more; look again. */
+/* All groups are of version `step`. Its digest is in the manifest that leads to it, or it is what
+ * the publisher's digests add up to. VERSION_GONE: neither can be had any more; look again. */
 static xorcast_status name_version(keyframe *k, uint64_t step, xorcast_version *version_out) {
     xci_manifest manifest;
     xci_blob *blob;

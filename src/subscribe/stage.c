@@ -300,9 +300,10 @@ xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest,
     if (bundle->complete && same_digest(&info->target.digest, base) &&
         !same_digest(&info->base.digest, base))
         FAIL(context, XORCAST_BASE_MISMATCH,
-             "these weights are what the delta leads to already: step %lld, digest %016llx...; there "
-             "is nothing to apply", (long long)info->target.step,
-             (unsigned long long)base->lane[0]);
+             "these weights are what the delta leads to already: step %lld, digest %016llx...; "
+             "there "
+             "is nothing to apply",
+             (long long)info->target.step, (unsigned long long)base->lane[0]);
     if (bundle->complete && !same_digest(&info->base.digest, base))
         FAIL(context, XORCAST_BASE_MISMATCH,
              "the delta starts from step %lld with digest %016llx..., these weights have "

@@ -332,7 +332,8 @@ static void test_memory_is_bounded(void **state) {
     follow(&p, 1);
     xorcast_subscriber_get_stats(p.subscriber, &staged);
     xorcast_publisher_get_stats(p.publisher, &stats);
-    assert_true(stats.memory.high_water_bytes <= layout.publisher_bytes + 3 * layout.delta_bound_bytes);
+    assert_true(stats.memory.high_water_bytes <=
+                layout.publisher_bytes + 3 * layout.delta_bound_bytes);
     assert_true(staged.memory.high_water_bytes <=
                 layout.subscriber_bytes + 3 * layout.delta_bound_bytes);
     uint64_t trainer_bytes = 0, sampler_bytes = 0;

@@ -33,7 +33,8 @@ typedef struct xci_cursor {
 
 /* A job that nothing counts has no segments, not even an address to add 0 to. */
 XCI_CPU_INLINE xci_cursor xci_cursor_over(const xci_segment *segments, uint32_t count) {
-    return (xci_cursor){.segment = segments, .segment_end = count > 0 ? segments + count : segments};
+    return (xci_cursor){.segment = segments,
+                        .segment_end = count > 0 ? segments + count : segments};
 }
 
 /* `count` bytes (0 .. 7) as a word whose other bytes are zero. */
