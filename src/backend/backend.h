@@ -9,8 +9,8 @@
 #include "base/context.h"
 
 /* Consecutive words of a chunk that belong to one tensor. A whole chunk has one segment; a packed
- * chunk one for each small tensor, beginning at a multiple of 8. A job's segments rise, do not
- * overlap and are at least one. Bytes in none of them are encoded and counted, but have no
+ * chunk one for each small tensor, beginning at a multiple of 8. A job's segments rise and
+ * do not overlap; there may be none. Bytes in none of them are encoded and counted, but have no
  * digest. */
 typedef struct xci_segment {
     uint32_t offset, bytes; /* in the chunk */

@@ -45,8 +45,12 @@ static xorcast_status close_part(xci_delta_writer *writer) {
 xorcast_status xci_delta_writer_add(xci_delta_writer *writer, const uint8_t *record,
                                     uint64_t record_bytes, uint64_t payload_bytes) {
     void *memory = writer->open_part;
-    const xorcast_status status = xci_reserve(writer->context, &memory, &writer->open_capacity,
-                                              writer->open_bytes + record_bytes);
+    uint64_t room = writer->open_bytes + record_bytes;
+    if (memory == NULL && writer->expected_bytes > record_bytes)
+        room = xci_min(writer->expected_bytes, XCI_PART_BYTES + record_bytes);
+    writer->expected_bytes -= xci_min(writer->expected_bytes, record_bytes);
+    const xorcast_status status =
+        xci_reserve(writer->context, &memory, &writer->open_capacity, room);
     writer->open_part = memory;
     TRY(status);
     memcpy(writer->open_part + writer->open_bytes, record, record_bytes);

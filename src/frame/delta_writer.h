@@ -17,6 +17,9 @@ typedef struct xci_delta_writer {
     uint8_t *open_part; /* the part being filled */
     uint64_t open_bytes, open_capacity, open_groups;
     uint64_t group_count, payload_bytes;
+    /* Bytes of the records still to come, if the owner knows and sets them: a part is allocated once
+     * then, and does not grow. */
+    uint64_t expected_bytes;
     xci_part *parts;
     uint64_t part_count, parts_capacity;
 } xci_delta_writer;

@@ -265,6 +265,8 @@ static void fill_manifest(xorcast_publisher *publisher, xci_manifest *manifest) 
 /* Parts, then the manifest, as objects of the link. */
 static xorcast_status put_objects(publication *p) {
     xorcast_publisher *publisher = p->publisher;
+    for (uint64_t g = 0; g < publisher->bundle->layout.group_count; g++)
+        p->writer.expected_bytes += publisher->pending.groups[g].written.count;
     for (uint64_t g = 0; g < publisher->bundle->layout.group_count; g++) {
         xci_written *written = &publisher->pending.groups[g].written;
         if (written->bytes == NULL)

@@ -162,6 +162,10 @@ void xorcast_subscriber_close(xorcast_subscriber *subscriber) {
 
 xorcast_status xorcast_subscriber_adopt(xorcast_subscriber *subscriber,
                                         const xorcast_digest *digest) {
+    if (subscriber->bundle->complete &&
+        memcmp(digest, &subscriber->digest, sizeof subscriber->digest) != 0)
+        FAIL(subscriber->context, XORCAST_BAD_ARGUMENT,
+             "these weights are whole and have another digest; adopt is for ranks with boxes");
     const xorcast_status status =
         identify(subscriber, digest, xci_deadline(timeout_of(subscriber)));
     if (status == XORCAST_NOT_FOUND)
