@@ -17,7 +17,7 @@ typedef struct xci_delta_writer {
     uint8_t *open_part; /* the part being filled */
     uint64_t open_bytes, open_capacity, open_groups;
     uint64_t group_count, payload_bytes;
-    /* Bytes of the records still to come, if the owner knows and sets them: a part is allocated once
+    /* Bytes of the records still to come, if the owner sets them: a part is allocated only once
      * then, and does not grow. */
     uint64_t expected_bytes;
     xci_part *parts;
