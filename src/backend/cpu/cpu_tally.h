@@ -69,7 +69,6 @@ xci_digest_edge(xci_cursor *cursor, uint32_t word, uint64_t old_word, uint64_t n
     while (segment < cursor->segment_end && (uint64_t)segment->offset + segment->bytes <= offset)
         ++segment;
     cursor->segment = segment;
-    cursor->word_end = 0;
     if (segment == cursor->segment_end || offset < segment->offset)
         return (xorcast_digest){{0, 0}};
     cursor->key = segment->key - segment->offset / 8 * XCI_DIGEST_STRIDE;
