@@ -159,7 +159,7 @@ static void apply_list(const char *attack, list *l, xorcast_status wanted) {
     test_bytes delta = {0};
     const xorcast_sink sink = test_sink(&delta);
     assert_int_equal(xci_files_compress(&attachment, &l->raw), XORCAST_OK);
-    assert_int_equal(xorcast_checkpoint_open(context, test_path(folder, "deep/work"), NULL, &base),
+    assert_int_equal(xorcast_checkpoint_open(context, test_path(folder, "deep/live"), NULL, &base),
                      XORCAST_OK);
     assert_int_equal(xci_delta_encode(base->bundle, base->bundle, NULL, NULL, attachment.bytes,
                                       attachment.size, &sink, NULL),
@@ -174,8 +174,8 @@ static void apply_list(const char *attack, list *l, xorcast_status wanted) {
         const char *out = i == 2 ? test_path(folder, "deep/out") : NULL;
         const xorcast_status status =
             i == 0
-                ? xorcast_checkpoint_check(context, test_path(folder, "deep/work"), &source, NULL)
-                : xorcast_checkpoint_apply(context, test_path(folder, "deep/work"), &source, out,
+                ? xorcast_checkpoint_check(context, test_path(folder, "deep/live"), &source, NULL)
+                : xorcast_checkpoint_apply(context, test_path(folder, "deep/live"), &source, out,
                                            NULL);
         if (status != wanted)
             fprintf(stderr, "%s: %s instead of %s\n", attack, xorcast_status_name(status),
@@ -206,9 +206,9 @@ static void prepare(void) {
     test_tree_remove(test_path(folder, "deep"));
     test_tree_remove(test_path(folder, "deep-before"));
     test_make_folder(test_path(folder, "deep"));
-    test_make_folder(test_path(folder, "deep/work"));
-    test_safetensors(test_path(folder, "deep/work/m.safetensors"), NULL, &tensor, 1, 0);
-    test_text_put(test_path(folder, "deep/work/config.json"), "{}");
+    test_make_folder(test_path(folder, "deep/live"));
+    test_safetensors(test_path(folder, "deep/live/m.safetensors"), NULL, &tensor, 1, 0);
+    test_text_put(test_path(folder, "deep/live/config.json"), "{}");
     test_text_put(test_path(folder, "deep/victim"), "outside");
     test_text_put(test_path(folder, "deep/victim.safetensors"), "outside");
     test_tree_copy(test_path(folder, "deep"), test_path(folder, "deep-before"));
@@ -425,14 +425,14 @@ static void test_record_names(void **state) {
             xci_buffer bytes = {.context = context};
             prepare();
             assert_int_equal(xci_commit_record_put(&bytes, &record), XORCAST_OK);
-            test_file_put(test_path(folder, "deep/work/.xorcast-commit"), bytes.bytes, bytes.size);
-            test_make_folder(test_path(folder, "deep/work/.xorcast-new"));
-            test_file_put(test_path(folder, "deep-before/work/.xorcast-commit"), bytes.bytes,
+            test_file_put(test_path(folder, "deep/live/.xorcast-commit"), bytes.bytes, bytes.size);
+            test_make_folder(test_path(folder, "deep/live/.xorcast-new"));
+            test_file_put(test_path(folder, "deep-before/live/.xorcast-commit"), bytes.bytes,
                           bytes.size);
-            test_make_folder(test_path(folder, "deep-before/work/.xorcast-new"));
+            test_make_folder(test_path(folder, "deep-before/live/.xorcast-new"));
             xci_buffer_free(&bytes);
             assert_int_equal(
-                xorcast_checkpoint_open(context, test_path(folder, "deep/work"), NULL, &checkpoint),
+                xorcast_checkpoint_open(context, test_path(folder, "deep/live"), NULL, &checkpoint),
                 XORCAST_DATA_CORRUPT);
             assert_true(
                 test_tree_equal(test_path(folder, "deep"), test_path(folder, "deep-before")));

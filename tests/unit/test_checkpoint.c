@@ -223,16 +223,16 @@ static void copy_old(const char *name) {
 static void apply_everywhere(xorcast_context *with, const test_bytes *delta) {
     const xorcast_source source = test_source(delta);
     xorcast_delta_info info;
-    copy_old("work");
+    copy_old("live");
     test_tree_remove(test_path(folder, "out"));
-    must(xorcast_checkpoint_check(with, test_path(folder, "work"), &source, &info));
-    assert_true(test_tree_equal(test_path(folder, "work"), test_path(folder, "old")));
-    must(xorcast_checkpoint_apply(with, test_path(folder, "work"), &source,
+    must(xorcast_checkpoint_check(with, test_path(folder, "live"), &source, &info));
+    assert_true(test_tree_equal(test_path(folder, "live"), test_path(folder, "old")));
+    must(xorcast_checkpoint_apply(with, test_path(folder, "live"), &source,
                                   test_path(folder, "out"), &info));
-    assert_true(test_tree_equal(test_path(folder, "work"), test_path(folder, "old")));
+    assert_true(test_tree_equal(test_path(folder, "live"), test_path(folder, "old")));
     assert_true(test_tree_equal(test_path(folder, "out"), test_path(folder, "new")));
-    must(xorcast_checkpoint_apply(with, test_path(folder, "work"), &source, NULL, &info));
-    assert_true(test_tree_equal(test_path(folder, "work"), test_path(folder, "new")));
+    must(xorcast_checkpoint_apply(with, test_path(folder, "live"), &source, NULL, &info));
+    assert_true(test_tree_equal(test_path(folder, "live"), test_path(folder, "new")));
     assert_int_equal(info.delta_bytes, delta->count);
 }
 
@@ -261,14 +261,14 @@ static void test_wrong_base(void **state) {
         test_bytes delta = make_delta(pairs[i].make, &info);
         const xorcast_source source = test_source(&delta);
         const bool changes = !test_tree_matches(test_path(folder, "old"), test_path(folder, "new"));
-        test_tree_remove(test_path(folder, "work"));
-        test_tree_copy(test_path(folder, "new"), test_path(folder, "work"));
+        test_tree_remove(test_path(folder, "live"));
+        test_tree_copy(test_path(folder, "new"), test_path(folder, "live"));
         const xorcast_status status =
-            xorcast_checkpoint_apply(context, test_path(folder, "work"), &source, NULL, NULL);
+            xorcast_checkpoint_apply(context, test_path(folder, "live"), &source, NULL, NULL);
         if (changes && strcmp(pairs[i].name, "metadata") != 0 &&
             strcmp(pairs[i].name, "nothing") != 0)
             assert_true(status == XORCAST_BASE_MISMATCH || status == XORCAST_LAYOUT_MISMATCH);
-        assert_true(test_tree_equal(test_path(folder, "work"), test_path(folder, "new")));
+        assert_true(test_tree_equal(test_path(folder, "live"), test_path(folder, "new")));
         test_bytes_free(&delta);
     }
 }
@@ -317,26 +317,26 @@ static void test_other_bytes(void **state) {
         {"same.txt", XORCAST_BASE_MISMATCH},
     };
     for (size_t i = 0; i < 3; i++) {
-        copy_old("work");
-        flip(test_path(test_path(folder, "work"), cases[i].file), -1);
+        copy_old("live");
+        flip(test_path(test_path(folder, "live"), cases[i].file), -1);
         test_tree_remove(test_path(folder, "before"));
-        test_tree_copy(test_path(folder, "work"), test_path(folder, "before"));
+        test_tree_copy(test_path(folder, "live"), test_path(folder, "before"));
         assert_int_equal(
-            xorcast_checkpoint_check(context, test_path(folder, "work"), &source, NULL),
+            xorcast_checkpoint_check(context, test_path(folder, "live"), &source, NULL),
             cases[i].wanted);
         assert_int_equal(
-            xorcast_checkpoint_apply(context, test_path(folder, "work"), &source, NULL, NULL),
+            xorcast_checkpoint_apply(context, test_path(folder, "live"), &source, NULL, NULL),
             cases[i].wanted);
-        assert_int_equal(xorcast_checkpoint_apply(context, test_path(folder, "work"), &source,
+        assert_int_equal(xorcast_checkpoint_apply(context, test_path(folder, "live"), &source,
                                                   test_path(folder, "out2"), NULL),
                          cases[i].wanted);
-        assert_true(test_tree_equal(test_path(folder, "work"), test_path(folder, "before")));
+        assert_true(test_tree_equal(test_path(folder, "live"), test_path(folder, "before")));
         assert_int_not_equal(access(test_path(folder, "out2"), F_OK), 0);
     }
-    copy_old("work"); /* what the new version replaces anyway may differ */
-    flip(test_path(test_path(folder, "work"), "config.json"), -1);
-    must(xorcast_checkpoint_apply(context, test_path(folder, "work"), &source, NULL, NULL));
-    assert_true(test_tree_equal(test_path(folder, "work"), test_path(folder, "new")));
+    copy_old("live"); /* what the new version replaces anyway may differ */
+    flip(test_path(test_path(folder, "live"), "config.json"), -1);
+    must(xorcast_checkpoint_apply(context, test_path(folder, "live"), &source, NULL, NULL));
+    assert_true(test_tree_equal(test_path(folder, "live"), test_path(folder, "new")));
     test_bytes_free(&delta);
 }
 
@@ -345,29 +345,29 @@ static void test_places(void **state) {
     xorcast_delta_info info;
     test_bytes delta = make_delta(build_folder, &info);
     const xorcast_source source = test_source(&delta);
-    copy_old("work");
+    copy_old("live");
     fails(xorcast_checkpoint_apply(context, test_path(folder, "none"), &source, NULL, NULL),
           XORCAST_NOT_FOUND, "none");
-    fails(xorcast_checkpoint_apply(context, test_path(folder, "work"), &source,
+    fails(xorcast_checkpoint_apply(context, test_path(folder, "live"), &source,
                                    test_path(folder, "new"), NULL),
           XORCAST_BAD_ARGUMENT, "not empty");
     test_text_put(test_path(folder, "afile"), "x");
-    fails(xorcast_checkpoint_apply(context, test_path(folder, "work"), &source,
+    fails(xorcast_checkpoint_apply(context, test_path(folder, "live"), &source,
                                    test_path(folder, "afile"), NULL),
           XORCAST_BAD_ARGUMENT, "afile");
-    fails(xorcast_checkpoint_apply(context, test_path(folder, "work"), &source,
+    fails(xorcast_checkpoint_apply(context, test_path(folder, "live"), &source,
                                    test_path(folder, "no/where"), NULL),
           XORCAST_NOT_FOUND, "where");
-    assert_true(test_tree_equal(test_path(folder, "work"), test_path(folder, "old")));
+    assert_true(test_tree_equal(test_path(folder, "live"), test_path(folder, "old")));
     test_tree_remove(test_path(
         folder, "out")); /* an empty folder is fine, so is the base itself, with slashes */
     test_make_folder(test_path(folder, "out"));
-    must(xorcast_checkpoint_apply(context, test_path(folder, "work/"), &source,
+    must(xorcast_checkpoint_apply(context, test_path(folder, "live/"), &source,
                                   test_path(folder, "out//"), NULL));
     assert_true(test_tree_equal(test_path(folder, "out"), test_path(folder, "new")));
-    must(xorcast_checkpoint_apply(context, test_path(folder, "work"), &source,
-                                  test_path(folder, "./work/"), NULL));
-    assert_true(test_tree_equal(test_path(folder, "work"), test_path(folder, "new")));
+    must(xorcast_checkpoint_apply(context, test_path(folder, "live"), &source,
+                                  test_path(folder, "./live/"), NULL));
+    assert_true(test_tree_equal(test_path(folder, "live"), test_path(folder, "new")));
     test_bytes_free(&delta);
 }
 
@@ -418,12 +418,12 @@ static void test_delta_without_files(void **state) {
     xorcast_checkpoint_close(old);
     xorcast_checkpoint_close(new);
     const xorcast_source source = test_source(&delta);
-    copy_old("work");
-    must(xorcast_checkpoint_apply(context, test_path(folder, "work"), &source, NULL, NULL));
+    copy_old("live");
+    must(xorcast_checkpoint_apply(context, test_path(folder, "live"), &source, NULL, NULL));
     for (unsigned i = 0; i < 3; i++)
-        assert_true(test_tree_equal(test_path(test_path(folder, "work"), three[i]),
+        assert_true(test_tree_equal(test_path(test_path(folder, "live"), three[i]),
                                     test_path(test_path(folder, "new"), three[i])));
-    assert_true(test_tree_equal(test_path(test_path(folder, "work"), "config.json"),
+    assert_true(test_tree_equal(test_path(test_path(folder, "live"), "config.json"),
                                 test_path(test_path(folder, "old"), "config.json")));
     test_bytes_free(&delta);
 }
@@ -432,19 +432,19 @@ static void test_damaged_delta(void **state) {
     (void)state;
     xorcast_delta_info info;
     test_bytes delta = make_delta(build_folder, &info);
-    copy_old("work");
+    copy_old("live");
     for (uint64_t at = 0; at < delta.count; at += 1 + delta.count / 300) {
         delta.bytes[at] ^= 0x20;
         const xorcast_source source = test_source(&delta);
         assert_true(
-            xorcast_checkpoint_apply(context, test_path(folder, "work"), &source, NULL, NULL) < 0);
+            xorcast_checkpoint_apply(context, test_path(folder, "live"), &source, NULL, NULL) < 0);
         delta.bytes[at] ^= 0x20;
         xorcast_source cut = test_source(&delta);
         cut.size = at;
-        assert_true(xorcast_checkpoint_apply(context, test_path(folder, "work"), &cut, NULL, NULL) <
+        assert_true(xorcast_checkpoint_apply(context, test_path(folder, "live"), &cut, NULL, NULL) <
                     0);
     }
-    assert_true(test_tree_equal(test_path(folder, "work"), test_path(folder, "old")));
+    assert_true(test_tree_equal(test_path(folder, "live"), test_path(folder, "old")));
     test_bytes_free(&delta);
 }
 
@@ -509,24 +509,24 @@ static void test_links(void **state) {
     const xorcast_source source = test_source(&delta);
     copy_old("blobs");
     char target[4096];
-    test_tree_remove(test_path(folder, "work"));
-    test_make_folder(test_path(folder, "work"));
+    test_tree_remove(test_path(folder, "live"));
+    test_make_folder(test_path(folder, "live"));
     static const char *const files[] = {
         "m-1.safetensors", "m-2.safetensors", "m-3.safetensors", "config.json",
         "same.txt",        "empty",           "removed.txt",     "model.safetensors.index.json"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         snprintf(target, sizeof target, "../blobs/%s", files[i]);
-        assert_int_equal(symlink(target, test_path(test_path(folder, "work"), files[i])), 0);
+        assert_int_equal(symlink(target, test_path(test_path(folder, "live"), files[i])), 0);
     }
-    must(xorcast_checkpoint_apply(context, test_path(folder, "work"), &source, NULL, NULL));
+    must(xorcast_checkpoint_apply(context, test_path(folder, "live"), &source, NULL, NULL));
     assert_true(test_tree_matches(test_path(folder, "blobs"), test_path(folder, "old")));
     struct stat about;
-    assert_int_equal(lstat(test_path(test_path(folder, "work"), "m-1.safetensors"), &about), 0);
+    assert_int_equal(lstat(test_path(test_path(folder, "live"), "m-1.safetensors"), &about), 0);
     assert_true(S_ISREG(about.st_mode));
-    assert_int_equal(lstat(test_path(test_path(folder, "work"), "same.txt"), &about), 0);
+    assert_int_equal(lstat(test_path(test_path(folder, "live"), "same.txt"), &about), 0);
     assert_true(S_ISLNK(about.st_mode)); /* untouched */
     size_t count;
-    uint8_t *bytes = test_file_get(test_path(test_path(folder, "work"), "config.json"), &count);
+    uint8_t *bytes = test_file_get(test_path(test_path(folder, "live"), "config.json"), &count);
     assert_memory_equal(bytes, "{\"a\":2}", count);
     free(bytes);
     test_bytes_free(&delta);
@@ -538,13 +538,13 @@ static void test_modes(void **state) {
     struct stat about;
     test_bytes delta = make_delta(build_file, &info);
     const xorcast_source source = test_source(&delta);
-    copy_old("work");
-    assert_int_equal(chmod(test_path(folder, "work"), 0640), 0);
+    copy_old("live");
+    assert_int_equal(chmod(test_path(folder, "live"), 0640), 0);
     test_tree_remove(test_path(folder, "out"));
-    must(xorcast_checkpoint_apply(context, test_path(folder, "work"), &source,
+    must(xorcast_checkpoint_apply(context, test_path(folder, "live"), &source,
                                   test_path(folder, "out"), NULL));
-    must(xorcast_checkpoint_apply(context, test_path(folder, "work"), &source, NULL, NULL));
-    assert_int_equal(stat(test_path(folder, "work"), &about), 0);
+    must(xorcast_checkpoint_apply(context, test_path(folder, "live"), &source, NULL, NULL));
+    assert_int_equal(stat(test_path(folder, "live"), &about), 0);
     assert_int_equal(about.st_mode & 07777, 0640);
     assert_int_equal(stat(test_path(folder, "out"), &about), 0);
     assert_int_equal(about.st_mode & 07777, 0640);
@@ -692,25 +692,25 @@ static void test_two_at_once(void **state) {
     static const struct {
         build make;
         const char *stage;
-    } cases[] = {{build_file, ".work.xorcast-new"}, {build_folder, "work/.xorcast-new"}};
+    } cases[] = {{build_file, ".work.xorcast-new"}, {build_folder, "live/.xorcast-new"}};
     for (size_t i = 0; i < 2; i++) {
         xorcast_delta_info info;
         test_bytes delta = make_delta(cases[i].make, &info);
         const xorcast_source source = test_source(&delta);
-        copy_old("work");
+        copy_old("live");
         const int fd = lock_stage(test_path(folder, cases[i].stage));
         test_text_put(test_path(test_path(folder, cases[i].stage), "half"), "written by the other");
         must(open_and_close(
-            test_path(folder, "work"))); /* readers are not disturbed, and disturb nobody */
+            test_path(folder, "live"))); /* readers are not disturbed, and disturb nobody */
         assert_int_equal(access(test_path(test_path(folder, cases[i].stage), "half"), F_OK), 0);
-        fails(xorcast_checkpoint_apply(context, test_path(folder, "work"), &source, NULL, NULL),
+        fails(xorcast_checkpoint_apply(context, test_path(folder, "live"), &source, NULL, NULL),
               XORCAST_BAD_STATE, "another process");
         assert_int_equal(access(test_path(test_path(folder, cases[i].stage), "half"), F_OK), 0);
         close(fd);
-        must(open_and_close(test_path(folder, "work"))); /* abandoned now: discarded */
+        must(open_and_close(test_path(folder, "live"))); /* abandoned now: discarded */
         assert_int_not_equal(access(test_path(folder, cases[i].stage), F_OK), 0);
-        must(xorcast_checkpoint_apply(context, test_path(folder, "work"), &source, NULL, NULL));
-        assert_true(test_tree_equal(test_path(folder, "work"), test_path(folder, "new")));
+        must(xorcast_checkpoint_apply(context, test_path(folder, "live"), &source, NULL, NULL));
+        assert_true(test_tree_equal(test_path(folder, "live"), test_path(folder, "new")));
         test_bytes_free(&delta);
     }
 }
@@ -723,20 +723,20 @@ static void test_hostile_stage(void **state) {
     const xorcast_source source = test_source(&delta);
     test_make_folder(test_path(folder, "precious"));
     test_text_put(test_path(folder, "precious/file"), "keep me");
-    copy_old("work");
-    assert_int_equal(symlink("../precious", test_path(folder, "work/.xorcast-new")), 0);
-    must(open_and_close(test_path(folder, "work")));
+    copy_old("live");
+    assert_int_equal(symlink("../precious", test_path(folder, "live/.xorcast-new")), 0);
+    must(open_and_close(test_path(folder, "live")));
     assert_int_equal(
-        xorcast_checkpoint_apply(context, test_path(folder, "work"), &source, NULL, NULL),
+        xorcast_checkpoint_apply(context, test_path(folder, "live"), &source, NULL, NULL),
         XORCAST_NOT_FOUND);
     assert_int_equal(access(test_path(folder, "precious/file"), F_OK), 0);
-    copy_old("work");
-    test_text_put(test_path(folder, "work/.xorcast-commit"),
+    copy_old("live");
+    test_text_put(test_path(folder, "live/.xorcast-commit"),
                   "XORCOMMT and rubbish that is long enough");
-    fails(open_and_close(test_path(folder, "work")), XORCAST_DATA_CORRUPT, "record");
-    fails(xorcast_checkpoint_apply(context, test_path(folder, "work"), &source, NULL, NULL),
+    fails(open_and_close(test_path(folder, "live")), XORCAST_DATA_CORRUPT, "record");
+    fails(xorcast_checkpoint_apply(context, test_path(folder, "live"), &source, NULL, NULL),
           XORCAST_DATA_CORRUPT, "record");
-    assert_true(test_tree_matches(test_path(folder, "work"), test_path(folder, "old")));
+    assert_true(test_tree_matches(test_path(folder, "live"), test_path(folder, "old")));
     test_bytes_free(&delta);
 }
 
@@ -748,26 +748,26 @@ static void fail_each(build make, bool dead, bool elsewhere) {
     xorcast_delta_info info;
     test_bytes delta = make_delta(make, &info);
     const xorcast_source source = test_source(&delta);
-    const char *result = elsewhere ? "out" : "work";
+    const char *result = elsewhere ? "out" : "live";
     const uint64_t before = allocated();
     unsigned olds = 0, news = 0, done = 0;
     for (int64_t n = 0; done < 40; n++) {
-        copy_old("work");
+        copy_old("live");
         test_tree_remove(test_path(folder, "out"));
         xci_io_fail_after(n, dead);
         const xorcast_status status =
-            xorcast_checkpoint_apply(context, test_path(folder, "work"), &source,
+            xorcast_checkpoint_apply(context, test_path(folder, "live"), &source,
                                      elsewhere ? test_path(folder, "out") : NULL, NULL);
         xci_io_fail_after(-1, false);
         assert_int_equal(allocated(), before);
         done =
             status == XORCAST_OK ? done + 1 : 0; /* failures while cleaning up are not reported */
         if (status < 0 && status != XORCAST_WEIGHTS_MIXED && !elsewhere &&
-            !test_tree_matches(test_path(folder, "work"), test_path(folder, "new")))
-            assert_true(test_tree_matches(test_path(folder, "work"), test_path(folder, "old")));
-        must(xci_checkpoint_recover(context, test_path(folder, "work")));
+            !test_tree_matches(test_path(folder, "live"), test_path(folder, "new")))
+            assert_true(test_tree_matches(test_path(folder, "live"), test_path(folder, "old")));
+        must(xci_checkpoint_recover(context, test_path(folder, "live")));
         if (elsewhere) {
-            assert_true(test_tree_equal(test_path(folder, "work"), test_path(folder, "old")));
+            assert_true(test_tree_equal(test_path(folder, "live"), test_path(folder, "old")));
             must(xci_checkpoint_recover(context, test_path(folder, "out")));
         }
         const bool is_new = test_tree_matches(test_path(folder, result), test_path(folder, "new"));
@@ -776,7 +776,7 @@ static void fail_each(build make, bool dead, bool elsewhere) {
                       : test_tree_matches(test_path(folder, result), test_path(folder, "old"));
         assert_true(is_new || (is_old && status < 0));
         if (!elsewhere)
-            assert_true(test_tree_equal(test_path(folder, "work"),
+            assert_true(test_tree_equal(test_path(folder, "live"),
                                         test_path(folder, is_new ? "new" : "old")));
         else if (is_new)
             must(open_and_close(test_path(folder, "out")));
@@ -822,18 +822,18 @@ static void test_memory_failures(void **state) {
     options.release = release_some;
     for (int n = 0, done = 0; !done; n++) {
         xorcast_context *tight;
-        copy_old("work");
+        copy_old("live");
         atomic_store(&allocations_left, 1000000);
         must(xorcast_context_create(&options, &tight));
         atomic_store(&allocations_left, n);
         const xorcast_status status =
-            xorcast_checkpoint_apply(tight, test_path(folder, "work"), &source, NULL, NULL);
+            xorcast_checkpoint_apply(tight, test_path(folder, "live"), &source, NULL, NULL);
         atomic_store(&allocations_left, 1000000);
         done = status == XORCAST_OK;
-        must(xci_checkpoint_recover(context, test_path(folder, "work")));
-        const bool is_new = test_tree_matches(test_path(folder, "work"), test_path(folder, "new"));
+        must(xci_checkpoint_recover(context, test_path(folder, "live")));
+        const bool is_new = test_tree_matches(test_path(folder, "live"), test_path(folder, "new"));
         assert_true(status == XORCAST_OK ? is_new
-                                         : is_new || test_tree_equal(test_path(folder, "work"),
+                                         : is_new || test_tree_equal(test_path(folder, "live"),
                                                                      test_path(folder, "old")));
         xorcast_context_destroy(tight);
     }
