@@ -692,7 +692,7 @@ static void test_two_at_once(void **state) {
     static const struct {
         build make;
         const char *stage;
-    } cases[] = {{build_file, ".work.xorcast-new"}, {build_folder, "live/.xorcast-new"}};
+    } cases[] = {{build_file, ".live.xorcast-new"}, {build_folder, "live/.xorcast-new"}};
     for (size_t i = 0; i < 2; i++) {
         xorcast_delta_info info;
         test_bytes delta = make_delta(cases[i].make, &info);
