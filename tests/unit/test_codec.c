@@ -469,7 +469,7 @@ static void test_second_pass_refuses(void **state) {
     assert_int_equal(unpack(decoder, frame, size, 0), XORCAST_DATA_CORRUPT);
     for (size_t cut = 0; cut < size; ++cut)
         assert_int_equal(unpack(decoder, frame, cut, sizeof in), XORCAST_DATA_CORRUPT);
-    /* Two frames, a frame and rubbish, a frame behind a skippable one, one that hides its size. */
+    /* Two frames, a frame and rubbish, a skippable frame before or behind it, a hidden size. */
     memcpy(twice, frame, size);
     memcpy(twice + size, frame, size);
     assert_int_equal(unpack(decoder, twice, 2 * size, sizeof in), XORCAST_DATA_CORRUPT);
@@ -478,6 +478,10 @@ static void test_second_pass_refuses(void **state) {
     static const uint8_t skippable[] = {0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0};
     memcpy(twice, skippable, sizeof skippable);
     memcpy(twice + sizeof skippable, frame, size);
+    assert_int_equal(unpack(decoder, twice, size + sizeof skippable, sizeof in),
+                     XORCAST_DATA_CORRUPT);
+    memcpy(twice, frame, size);
+    memcpy(twice + size, skippable, sizeof skippable);
     assert_int_equal(unpack(decoder, twice, size + sizeof skippable, sizeof in),
                      XORCAST_DATA_CORRUPT);
     ZSTD_CCtx *encoder = ZSTD_createCCtx();
