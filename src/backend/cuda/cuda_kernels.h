@@ -1,0 +1,144 @@
+/* The kernels of the CUDA backend, as C functions that put work on a stream: one .cu file for each
+ * operation. Everything they touch is in device memory (or in pinned host memory where the text
+ * says so) and is prepared by others; launchers allocate nothing, wait for nothing and give the
+ * launch's cudaError_t as an int, 0 for success.
+ *
+ * A grid is described once, when a bundle is sealed: one xci_cuda_chunk for each chunk, in the order
+ * of the bundle. Where the bytes of chunk i are is said by a separate table of addresses, so that
+ * old, new and live weights share the description. */
+#ifndef XCI_CUDA_KERNELS_H
+#define XCI_CUDA_KERNELS_H
+
+#include <stdint.h>
+
+#include "xorcast.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Consecutive words of a chunk that belong to one tensor: as xci_segment. */
+typedef struct xci_cuda_segment {
+    uint64_t key; /* digest key of the segment's first word; the next word's is STRIDE more */
+    uint32_t offset, bytes;
+} xci_cuda_segment;
+
+typedef struct xci_cuda_chunk {
+    uint32_t bytes, element_bytes;
+    /* in the grid's table of segments; rising, none overlap, may be 0 in number */
+    uint32_t segment_first, segment_count;
+} xci_cuda_chunk;
+
+/* A rectangle of a chunk's bytes that lies in memory of its own: row r (r < row_count) is the bytes
+ * [offset + r * stride, + width) of the chunk, at `at` + r * pitch. All edges are multiples of 8 or
+ * the chunk's end. One contiguous chunk is one window of one row. */
+typedef struct xci_cuda_window {
+    uint8_t *at;
+    uint64_t pitch;
+    uint32_t offset, stride, width, row_count;
+} xci_cuda_window;
+
+/* Where the bytes of each chunk are: `direct[i]` if they lie in one piece, else NULL, and then in
+ * windows [window_first[i], window_first[i + 1]). Bytes in no window are nowhere: skipped. Bytes in
+ * several (replicas) are the same in all; they are read from the first and written to all. */
+typedef struct xci_cuda_places {
+    uint8_t *const *direct;
+    const uint32_t *window_first; /* NULL: every chunk is direct */
+    const xci_cuda_window *windows;
+} xci_cuda_places;
+
+typedef struct xci_cuda_grid {
+    const xci_cuda_chunk *chunks;
+    const xci_cuda_segment *segments;
+    uint64_t chunk_count;
+    uint32_t chunk_bytes; /* the largest chunk */
+} xci_cuda_grid;
+
+/* What encoding or checking a chunk came to. */
+typedef struct xci_cuda_result {
+    uint32_t block_bytes;  /* 0: nothing changed */
+    uint32_t block_codec;  /* XORCAST_CODEC_RAW or XORCAST_CODEC_LZ4 */
+    uint32_t bytes_changed, elements_changed;
+    uint64_t bits_changed;
+    xorcast_digest change; /* terms of new minus terms of old */
+    uint64_t block_offset; /* of encode: in the output */
+    int32_t status;        /* XORCAST_OK, DATA_CORRUPT; of encode: BUFFER_TOO_SMALL */
+    uint32_t reserved;
+} xci_cuda_result;
+
+/* ---- Encode: old and new to LZ4 blocks, byte for byte those of the CPU backend ------------------
+ * Chunks [first, first + count) of the grid. Old and new are direct everywhere (packed chunks are
+ * gathered before). Blocks are written one behind the other in the order of the chunks, from
+ * `blocks` on; *used_bytes is where they end. If they need more than `capacity`, *used_bytes says
+ * how much that is, results are complete but for the offsets, and the bytes of blocks beyond
+ * `capacity` are not written.
+ * `move`: old becomes new, once the whole call has worked; else old is only read. */
+typedef struct xci_cuda_encode_call {
+    xci_cuda_grid grid;
+    uint8_t *const *old_at; /* device or pinned host memory */
+    const uint8_t *const *new_at;
+    uint64_t first, count;
+    uint32_t codec;         /* XORCAST_CODEC_RAW or XORCAST_CODEC_LZ4 */
+    uint32_t reserved;
+    uint8_t *blocks;
+    uint64_t capacity;
+    xci_cuda_result *results; /* `count` */
+    uint64_t *used_bytes;
+    uint8_t *scratch;         /* xci_cuda_encode_scratch bytes */
+    uint64_t scratch_bytes;
+} xci_cuda_encode_call;
+/* For calls of up to `count` chunks of up to `chunk_bytes`. At most 192 MiB. */
+uint64_t xci_cuda_encode_scratch(uint64_t count, uint32_t chunk_bytes);
+int xci_cuda_encode(const xci_cuda_encode_call *call, void *stream);
+
+/* ---- Check and apply: LZ4 blocks of the zero-run profile, or raw, to weights --------------------
+ * A block is one chunk's. check reads foreign bytes: it walks the block with every bounds check and,
+ * where the chunk has a place, reads the old words at changed positions. A damaged block has status
+ * DATA_CORRUPT and does nothing else. apply XORs in place; blocks have passed check. If `gate` is
+ * not NULL and *gate is not 0 on the device when the work begins, apply does nothing. `progress`
+ * (device, may be NULL) counts the chunks that apply has finished. */
+typedef struct xci_cuda_block {
+    const uint8_t *bytes;
+    uint32_t block_bytes, block_codec;
+    uint64_t chunk; /* of the grid */
+} xci_cuda_block;
+
+typedef struct xci_cuda_block_call {
+    xci_cuda_grid grid;
+    xci_cuda_places places;
+    const xci_cuda_block *blocks; /* device memory; what they point to is 16-byte aligned and may
+                                     be read up to 16 bytes beyond each block's end */
+    uint64_t count;
+    xci_cuda_result *results;     /* of check: `count` */
+    const uint32_t *gate;
+    uint64_t *progress;
+} xci_cuda_block_call;
+int xci_cuda_check(const xci_cuda_block_call *call, void *stream);
+int xci_cuda_apply(const xci_cuda_block_call *call, void *stream);
+
+/* ---- Digest: a full scan ------------------------------------------------------------------------
+ * Sum of the terms of all segments' words of chunks [first, first + count), one digest a chunk. */
+typedef struct xci_cuda_digest_call {
+    xci_cuda_grid grid;
+    xci_cuda_places places;
+    uint64_t first, count;
+    xorcast_digest *digests; /* `count` */
+} xci_cuda_digest_call;
+int xci_cuda_digest(const xci_cuda_digest_call *call, void *stream);
+
+/* ---- Copies between places and one piece --------------------------------------------------------
+ * Chunk i of [first, first + count) from its place to to[i - first], or back. */
+typedef struct xci_cuda_copy_call {
+    xci_cuda_grid grid;
+    xci_cuda_places places;
+    uint64_t first, count;
+    uint8_t *const *pieces;
+} xci_cuda_copy_call;
+int xci_cuda_gather(const xci_cuda_copy_call *call, void *stream);
+int xci_cuda_scatter(const xci_cuda_copy_call *call, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
