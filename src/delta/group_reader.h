@@ -25,4 +25,8 @@ xorcast_status xci_group_reader_reserve(xci_group_reader *reader, uint64_t raw_b
 xorcast_status xci_group_read(xci_group_reader *reader, xci_place place, const xci_record *record,
                               const uint8_t **payload_out);
 
+/* The same into the caller's memory: record->raw_bytes at `out`. */
+xorcast_status xci_group_read_into(xci_group_reader *reader, xci_place place,
+                                   const xci_record *record, uint8_t *out);
+
 #endif

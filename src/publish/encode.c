@@ -79,7 +79,8 @@ static xorcast_status fetch(xci_encode_worker *worker, xorcast_bundle *bundle, u
 }
 
 static xorcast_status make_jobs(xci_encode_worker *worker, xorcast_bundle *old_bundle,
-                                xorcast_bundle *new_bundle, uint64_t first, uint64_t count) {
+                                xorcast_bundle *new_bundle, uint64_t first, uint64_t count,
+                                xci_old_side old_side) {
     uint64_t used[2] = {0, 0};
     uint8_t *slot = worker->slots;
     for (uint64_t i = 0; i < count; i++) {
@@ -100,6 +101,7 @@ static xorcast_status make_jobs(xci_encode_worker *worker, xorcast_bundle *old_b
         job->segments = chunk->segments;
         job->segment_count = chunk->segment_count;
         job->block = slot;
+        job->move = old_side == XCI_OLD_MOVE ? xci_chunk_direct(old_bundle, chunk) : NULL;
         slot += xci_round_up(chunk->bytes, 64) + XCI_BLOCK_SLACK;
     }
     return XORCAST_OK;
@@ -149,24 +151,15 @@ static void collect(xci_encode_worker *worker, uint64_t first_in_group, uint64_t
 
 xorcast_status xci_encode_range(xci_encode_worker *worker, xorcast_bundle *old_bundle,
                                 xorcast_bundle *new_bundle, uint64_t group, uint64_t first,
-                                uint64_t end, bool digest_old, xci_piece *piece_out) {
+                                uint64_t end, xci_old_side old_side, xci_piece *piece_out) {
     const xci_backend *backend = old_bundle->context->shared->backend;
     const uint64_t count = end - first;
     memset(piece_out, 0, sizeof *piece_out);
     piece_out->record.group = group;
-    TRY(make_jobs(worker, old_bundle, new_bundle, first, count));
+    TRY(make_jobs(worker, old_bundle, new_bundle, first, count, old_side));
     backend->encode(worker->jobs, count);
-    if (digest_old)
+    if (old_side == XCI_OLD_DIGEST)
         digest_old_side(worker, backend, count, &piece_out->old);
     collect(worker, first - old_bundle->group_first[group], count, piece_out);
     return XORCAST_OK;
-}
-
-void xci_counts_add(xorcast_counts *sum, const xorcast_counts *more) {
-    sum->bits_changed += more->bits_changed;
-    sum->bytes_changed += more->bytes_changed;
-    sum->elements_changed += more->elements_changed;
-    sum->chunks_changed += more->chunks_changed;
-    sum->bytes_covered += more->bytes_covered;
-    sum->elements_covered += more->elements_covered;
 }

@@ -36,12 +36,18 @@ typedef struct xci_piece {
     xorcast_digest old;     /* all terms of old, if asked for */
 } xci_piece;
 
-/* Encodes chunks [first, end) of `group`. Both bundles have the same grid and are complete. */
+/* What else becomes of the old side. */
+typedef enum xci_old_side {
+    XCI_OLD_KEEP,
+    XCI_OLD_DIGEST, /* all its terms are summed up */
+    XCI_OLD_MOVE    /* becomes new, chunk by chunk; old_bundle lies in one piece in host memory */
+} xci_old_side;
+
+/* Encodes chunks [first, end) of `group`. Both bundles have the same grid and are complete. After
+ * a failure nothing has moved. */
 xorcast_status xci_encode_range(xci_encode_worker *worker, xorcast_bundle *old_bundle,
                                 xorcast_bundle *new_bundle, uint64_t group, uint64_t first,
-                                uint64_t end, bool digest_old, xci_piece *piece_out);
-
-void xci_counts_add(xorcast_counts *sum, const xorcast_counts *more);
+                                uint64_t end, xci_old_side old_side, xci_piece *piece_out);
 
 /* Who the base is when it is not `old_bundle` itself: a checkpoint of another layout that
  * old_bundle was aligned from. */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/counts.h"
 #include "base/digest.h"
 #include "base/pool.h"
 #include "publish/bound.h"
@@ -35,8 +36,8 @@ static xorcast_status encode_group(void *user, uint64_t index, uint32_t worker_i
     const uint64_t group = job->batch_first + index;
     const uint64_t *first = &job->old_bundle->group_first[group];
     group_result *result = &job->results[index];
-    TRY(xci_encode_range(worker, job->old_bundle, job->new_bundle, group, first[0], first[1], true,
-                         &result->piece));
+    TRY(xci_encode_range(worker, job->old_bundle, job->new_bundle, group, first[0], first[1],
+                         XCI_OLD_DIGEST, &result->piece));
     if (result->piece.record.block_count == 0)
         return XORCAST_OK;
     if (job->bound != NULL)
