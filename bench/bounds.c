@@ -1,4 +1,4 @@
-/* Entropy bounds between two checkpoints, tensor by tensor and in all: compare/bound.h says what
+/* Entropy bounds between two checkpoints, tensor by tensor and in all: compare/entropy.h says what
  * they are. Reads one tensor of each at a time, through the public API. Owns that memory and the
  * counts of each dtype. Tensors that only one side has, or that were resized, are named and left
  * out: a delta sends them whole. */
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "compare/bound.h"
+#include "compare/entropy.h"
 #include "gen/measure.h"
 #include "gen/testbed.h"
 

@@ -108,7 +108,8 @@ GEN_FN float gen_master(const gen_masters *m, uint64_t index) {
     return start - moved;
 }
 
-/* ---- Formats: nearest, ties to even, the largest number instead of an infinity -----------------*/
+/* ---- Formats ------------------------------------------------------------------------------------
+ * Nearest, ties to even, and the largest number instead of an infinity. */
 
 typedef union gen_bits {
     float number;

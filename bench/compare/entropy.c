@@ -1,5 +1,5 @@
-/* Entropy bounds: see bound.h. */
-#include "compare/bound.h"
+/* Entropy bounds: see entropy.h. */
+#include "compare/entropy.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -22,8 +22,8 @@
  *
  * Works on memory of the caller and allocates only its counters. Knows nothing of files and of
  * xorcast. */
-#ifndef BOUND_H
-#define BOUND_H
+#ifndef ENTROPY_H
+#define ENTROPY_H
 
 #include <stdbool.h>
 #include <stdint.h>
