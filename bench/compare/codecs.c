@@ -47,7 +47,7 @@ static void add_run(compare_runs *runs, uint64_t length) {
     runs->runs++;
     runs->zero_bytes += length;
     runs->lz4_bytes += lz4_copy_bytes(length - 1);
-    runs->snappy_bytes += snappy_copy_bytes(length - 1);
+    runs->snappy_bytes += 1 + snappy_copy_bytes(length - 1);
 }
 
 static void add_chunk(compare_runs *runs, const uint8_t *from, const uint8_t *to, uint64_t count) {

@@ -34,6 +34,13 @@ typedef enum compare_result {
     COMPARE_FAILED   /* the compressor did */
 } compare_result;
 
+#define COMPARE_TRY(call)                                                                          \
+    do {                                                                                           \
+        const compare_result compare_try_ = (call);                                                \
+        if (compare_try_ != COMPARE_OK)                                                            \
+            return compare_try_;                                                                   \
+    } while (0)
+
 /* Grows, never shrinks. */
 typedef struct compare_bytes {
     uint8_t *at;
@@ -72,11 +79,14 @@ const compare_codec *compare_codec_at(uint32_t index);
 /* ---- What runs of zeros cost ------------------------------------------------------------------*/
 
 /* Runs of zeros in the XOR of changed chunks of 64 KiB, as LZ4 and Snappy write them: one literal
- * zero and then copies of the byte before, if these are 4 bytes or more. */
+ * zero and then copies of the byte before, if these are 4 bytes or more. Literals themselves cost
+ * the same in both and are not counted. */
 typedef struct compare_runs {
     uint64_t changed_chunks, runs, zero_bytes;
-    uint64_t lz4_bytes;    /* an offset and a length, 1 byte more for each 255 */
-    uint64_t snappy_bytes; /* 3 bytes for each 64 copied, 2 for the last 4 to 11 */
+    /* a token with both lengths, 2 bytes of offset, 1 byte more for each 255 copied */
+    uint64_t lz4_bytes;
+    /* a tag for the literals; 3 bytes for each 64 copied, 2 for the last 4 to 11 */
+    uint64_t snappy_bytes;
 } compare_runs;
 
 /* Adds those of a step. */

@@ -24,13 +24,6 @@ compare_result compare_zstd(compare_work *work, int level, const uint8_t *bytes,
 compare_result compare_unzstd(compare_work *work, const uint8_t *frame, uint64_t count,
                               uint8_t *out, uint64_t bytes);
 
-#define COMPARE_TRY(call)                                                                          \
-    do {                                                                                           \
-        const compare_result compare_try_ = (call);                                                \
-        if (compare_try_ != COMPARE_OK)                                                            \
-            return compare_try_;                                                                   \
-    } while (0)
-
 compare_result compare_blocks_encode(const compare_codec *codec, const compare_step *step,
                                      compare_work *work);
 compare_result compare_blocks_stage(const compare_codec *codec, const compare_step *step,
