@@ -120,7 +120,9 @@ compare_result compare_blocks_encode(const compare_codec *codec, const compare_s
     walk w = {.step = step, .chunk_bytes = codec->chunk_bytes};
     uint64_t due = 0;
     compare_bytes *out = &work->encoded, *mask = &work->scratch;
-    out->count = mask->count = 0;
+    mask->count = 0;
+    if (!compare_begin(out))
+        return COMPARE_NO_MEMORY;
     for (bool more = settle(&w); more; more = next(&w)) {
         const compare_tensor *t = &step->tensors[w.tensor];
         if (!compare_reserve(mask, w.count))
@@ -147,7 +149,8 @@ compare_result compare_blocks_stage(const compare_codec *codec, const compare_st
     walk w = {.step = step, .chunk_bytes = codec->chunk_bytes};
     compare_bytes *out = &work->ready;
     const uint8_t *at = work->encoded.at, *end = at + work->encoded.count;
-    out->count = 0;
+    if (!compare_begin(out))
+        return COMPARE_NO_MEMORY;
     bool more = settle(&w);
     while (at < end) {
         for (uint64_t skip = compare_take_number(&at); skip > 0 && more; skip--)

@@ -106,7 +106,8 @@ compare_result compare_index_encode(const compare_codec *codec, const compare_st
                                     compare_work *work) {
     (void)codec;
     compare_bytes *out = &work->encoded, *indices = &work->scratch;
-    out->count = 0;
+    if (!compare_begin(out))
+        return COMPARE_NO_MEMORY;
     for (uint64_t i = 0, due = 0; i < step->count; i++) {
         const compare_tensor *t = &step->tensors[i];
         COMPARE_TRY(collect(t, INT32_MAX, indices));
@@ -124,7 +125,8 @@ compare_result compare_index_stage(const compare_codec *codec, const compare_ste
                                    compare_work *work) {
     (void)codec;
     const uint8_t *at = work->encoded.at, *end = at + work->encoded.count;
-    work->ready.count = 0;
+    if (!compare_begin(&work->ready))
+        return COMPARE_NO_MEMORY;
     for (uint64_t tensor = 0; at < end; tensor++) {
         uint8_t *indices, *values;
         tensor += compare_take_number(&at);
@@ -188,9 +190,9 @@ static compare_result fill_sections(const compare_step *step, compare_work *work
 static compare_result pack_sections(const compare_codec *codec, compare_work *work,
                                     const sections *s) {
     compare_bytes *plain = &work->ready, *out = &work->encoded;
-    plain->count = out->count = 0;
-    bool good =
-        compare_put_number(plain, s->head.count) && compare_put_number(plain, s->gaps.count);
+    bool good = compare_begin(plain) && compare_begin(out) &&
+                compare_put_number(plain, s->head.count) &&
+                compare_put_number(plain, s->gaps.count);
     for (uint32_t i = 0; i < WIDTHS; i++)
         good = good && compare_put_number(plain, s->values[i].count);
     good = good && compare_put(plain, s->head.at, s->head.count) &&
@@ -221,8 +223,7 @@ static compare_result open_frame(compare_work *work) {
     const uint8_t *at = work->encoded.at, *end = at + work->encoded.count;
     const uint64_t plain = compare_take_number(&at);
     compare_bytes *out = &work->scratch;
-    out->count = 0;
-    if (!compare_reserve(out, plain))
+    if (!compare_begin(out) || !compare_reserve(out, plain))
         return COMPARE_NO_MEMORY;
     out->count = plain;
     return compare_unzstd(work, at, (uint64_t)(end - at), out->at, plain);
@@ -240,7 +241,8 @@ compare_result compare_gaps_stage(const compare_codec *codec, const compare_step
     const uint8_t *head_end = head + sizes[0], *gaps = head_end, *next = gaps + sizes[1];
     for (uint32_t i = 0; i < WIDTHS; next += sizes[2 + i++])
         values[i] = next;
-    work->ready.count = 0;
+    if (!compare_begin(&work->ready))
+        return COMPARE_NO_MEMORY;
     for (uint64_t tensor = 0; head < head_end; tensor++) {
         uint8_t *indices, *places;
         tensor += compare_take_number(&head);
@@ -303,7 +305,8 @@ static bool put_coo(const compare_tensor *t, const compare_bytes *indices, compa
 compare_result compare_coo_encode(const compare_codec *codec, const compare_step *step,
                                   compare_work *work) {
     compare_bytes *plain = &work->ready, *out = &work->encoded, *indices = &work->scratch;
-    plain->count = out->count = 0;
+    if (!compare_begin(plain) || !compare_begin(out))
+        return COMPARE_NO_MEMORY;
     for (uint64_t i = 0, due = 0; i < step->count; i++) {
         COMPARE_TRY(collect(&step->tensors[i], INT32_MAX, indices));
         if (indices->count == 0)
@@ -322,7 +325,8 @@ compare_result compare_coo_stage(const compare_codec *codec, const compare_step 
     (void)codec;
     COMPARE_TRY(open_frame(work));
     const uint8_t *at = work->scratch.at, *end = at + work->scratch.count;
-    work->ready.count = 0;
+    if (!compare_begin(&work->ready))
+        return COMPARE_NO_MEMORY;
     for (uint64_t tensor = 0; at < end; tensor++) {
         uint8_t *indices, *values;
         tensor += compare_take_number(&at);

@@ -17,6 +17,11 @@ bool compare_reserve(compare_bytes *bytes, uint64_t more) {
     return true;
 }
 
+bool compare_begin(compare_bytes *bytes) {
+    bytes->count = 0;
+    return compare_reserve(bytes, 1);
+}
+
 bool compare_put(compare_bytes *bytes, const void *data, uint64_t count) {
     if (!compare_reserve(bytes, count))
         return false;

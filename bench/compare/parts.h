@@ -8,6 +8,8 @@
 #define COMPARE_CHUNK (UINT64_C(64) << 10)
 
 void compare_free(compare_bytes *bytes);
+/* Empties it; there is memory even if nothing comes. */
+bool compare_begin(compare_bytes *bytes);
 /* Makes room for `more` bytes after `count`. */
 bool compare_reserve(compare_bytes *bytes, uint64_t more);
 bool compare_put(compare_bytes *bytes, const void *data, uint64_t count);
