@@ -192,30 +192,30 @@ static xorcast_status open_picture(cli_session *session, cli_output *picture) {
     return cli_output_open(session, o->svg, o->operands, o->operand_count, picture);
 }
 
-static xorcast_status run(cli_codecs *codecs, const cli_steps *steps, const char *directory) {
-    cli_output picture;
-    CLI_TRY(open_picture(codecs->session, &picture));
-    xorcast_status status = measure(codecs, steps, directory);
+static xorcast_status run(cli_codecs *codecs, const char *directory, cli_output *picture) {
+    cli_steps steps;
+    CLI_TRY(cli_steps_list(codecs->session, directory, &steps));
+    xorcast_status status = measure(codecs, &steps, directory);
+    cli_steps_free(&steps);
     if (status == XORCAST_OK)
-        status = show(codecs, directory, &picture);
-    cli_output_abandon(&picture);
+        status = show(codecs, directory, picture);
+    xorcast_context_destroy(codecs->sampler.context);
+    xorcast_context_destroy(codecs->trainer.context);
     return status;
 }
 
 xorcast_status cli_bench_codecs(cli_session *session) {
-    const char *directory = session->options.operands[0];
-    cli_steps steps;
-    CLI_TRY(cli_steps_list(session, directory, &steps));
+    cli_output picture;
+    CLI_TRY(open_picture(session, &picture));
+    xorcast_status status;
     cli_codecs *codecs = calloc(1, sizeof *codecs);
     if (codecs == NULL) {
-        cli_steps_free(&steps);
-        return cli_fail(session, XORCAST_NO_HOST_MEMORY, 0, "no memory for the benchmark");
+        status = cli_fail(session, XORCAST_NO_HOST_MEMORY, 0, "no memory for the benchmark");
+    } else {
+        codecs->session = session;
+        status = run(codecs, session->options.operands[0], &picture);
     }
-    codecs->session = session;
-    const xorcast_status status = run(codecs, &steps, directory);
-    xorcast_context_destroy(codecs->sampler.context);
-    xorcast_context_destroy(codecs->trainer.context);
     free(codecs);
-    cli_steps_free(&steps);
+    cli_output_abandon(&picture);
     return status;
 }
