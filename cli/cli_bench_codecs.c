@@ -10,8 +10,21 @@
 
 /* ---- Rows -------------------------------------------------------------------------------------*/
 
+/* Is it among the names that --only gives? */
+static bool is_wanted(const char *only, const char *name) {
+    const size_t length = strlen(name);
+    for (const char *at = only; at != NULL; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, name, length) == 0 && (at[length] == ',' || at[length] == '\0'))
+            return true;
+    }
+    return only == NULL;
+}
+
 cli_codec_row *cli_codecs_row(cli_codecs *codecs, uint32_t *row, const char *name, const char *text,
                               bool compared) {
+    if (!is_wanted(codecs->session->options.only, name))
+        return NULL;
     cli_codec_row *at = &codecs->rows[(*row)++];
     at->name = name;
     at->text = text;
@@ -101,6 +114,29 @@ static xorcast_status add_tensor(cli_codecs *codecs, cli_codec_step *step, uint6
     return XORCAST_OK;
 }
 
+static int discard(void *user, const void *bytes, uint64_t count) {
+    (void)user;
+    (void)bytes;
+    (void)count;
+    return 0;
+}
+
+/* What changes, as the library counts it. */
+static xorcast_status add_counts(cli_codecs *codecs, const cli_codec_step *step) {
+    xorcast_delta_options options = XORCAST_DELTA_OPTIONS_INIT;
+    const xorcast_sink sink = {discard, NULL};
+    xorcast_delta_info info;
+    options.encoding.second_pass = 1;
+    CLI_TRY(xorcast_delta_encode(step->from.bundle, step->to.bundle, &options, &sink, &info));
+    xorcast_counts *to = &codecs->counts;
+    to->bits_changed += info.counts.bits_changed;
+    to->bytes_changed += info.counts.bytes_changed;
+    to->elements_changed += info.counts.elements_changed;
+    to->bytes_covered += info.counts.bytes_covered;
+    to->elements_covered += info.counts.elements_covered;
+    return XORCAST_OK;
+}
+
 static xorcast_status list_tensors(cli_codecs *codecs, cli_codec_step *step, const char *path) {
     if (memcmp(step->from.layout.fingerprint, step->to.layout.fingerprint, 16) != 0)
         return cli_fail(codecs->session, XORCAST_LAYOUT_MISMATCH, 0,
@@ -116,6 +152,7 @@ static xorcast_status list_tensors(cli_codecs *codecs, cli_codec_step *step, con
     step->count = count;
     for (uint64_t i = 0; i < count; i++)
         CLI_TRY(cli_codecs_must(codecs, &codecs->trainer, add_tensor(codecs, step, i)));
+    CLI_TRY(cli_codecs_must(codecs, &codecs->trainer, add_counts(codecs, step)));
     const compare_step all = {step->tensors, step->count};
     compare_runs_add(&codecs->runs, &all);
     codecs->weight_bytes += step->from.layout.total_bytes;
@@ -151,6 +188,10 @@ static xorcast_status measure_step(cli_codecs *codecs, const char *from, const c
         status = cli_codecs_theirs(codecs, &step, &row);
     codecs->count = row;
     close_step(&step);
+    if (status == XORCAST_OK && row == 0)
+        return cli_fail(codecs->session, XORCAST_BAD_ARGUMENT, 0,
+                        "no codec is named '%.200s'; without --only all are shown",
+                        codecs->session->options.only);
     return status;
 }
 

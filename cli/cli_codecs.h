@@ -52,7 +52,7 @@ xorcast_status cli_codecs_must(cli_codecs *codecs, cli_session *side, xorcast_st
 xorcast_status cli_codecs_ours(cli_codecs *codecs, cli_codec_step *step, uint32_t *row);
 xorcast_status cli_codecs_theirs(cli_codecs *codecs, cli_codec_step *step, uint32_t *row);
 
-/* Row number *row, the next time the one after it. */
+/* Row number *row, the next time the one after it; NULL if nobody asked for it. */
 cli_codec_row *cli_codecs_row(cli_codecs *codecs, uint32_t *row, const char *name, const char *text,
                               bool compared);
 /* Adds the medians of `count` times, which are sorted. */

@@ -70,9 +70,11 @@ xorcast_status cli_codecs_theirs(cli_codecs *codecs, cli_codec_step *step, uint3
     xorcast_status status = XORCAST_OK;
     const compare_codec *codec;
     for (uint32_t i = 0; status == XORCAST_OK && (codec = compare_codec_at(i)) != NULL; i++) {
+        cli_codec_row *at = cli_codecs_row(codecs, row, codec->name, codec->text, true);
+        if (at == NULL)
+            continue;
         compare_work work;
         memset(&work, 0, sizeof work);
-        cli_codec_row *at = cli_codecs_row(codecs, row, codec->name, codec->text, true);
         status = repeat(codecs, step, codec, &work, at);
         compare_work_free(&work);
     }

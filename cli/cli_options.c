@@ -81,6 +81,8 @@ static const option_row rows[] = {
      "of the weights, at least 1048576 (256m); four times as much\nmemory is needed"},
     {"density", 0, SHARE, CLI_BENCH, AT(density), 0, 0, "D",
      "share of bytes that a version changes, above 0, at most 0.5\n(0.006)"},
+    {"only", 0, TEXT, CLI_CODECS, AT(only), 0, 0, "NAMES",
+     "these codecs, by the names in the table, separated by commas\n(all)"},
     {"svg", 0, TEXT, CLI_CODECS, AT(svg), 0, 0, "FILE",
      "also draw it: size against the speed of encoding and of the\npause"},
     {"repeat", 0, COUNT, CLI_BENCH | CLI_CODECS, AT(repeat), 1, 100, "N",

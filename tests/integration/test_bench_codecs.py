@@ -123,6 +123,19 @@ class Codecs(ToolTest):
         self.assertIn(f"{found['lz4']['bytes'] // 2:,}", text)
         self.assertEqual(self.good("bench", "codecs", folder, "-q", "--repeat", 1).stdout, b"")
 
+    def test_only(self):
+        folder = self.steps("bf16")
+        steps, found = self.measure(folder, "--only", "zstd 1,snappy")
+        self.assertEqual(set(found), {"zstd 1", "snappy"})
+        every = self.measure(folder)
+        self.assertEqual(steps, every[0])
+        for name, row in found.items():
+            self.assertEqual(row["bytes"], every[1][name]["bytes"])
+        self.good("bench", "codecs", folder, "--only", "lz4hc", "--repeat", 1)
+        for wrong in ("zstd", "lz4x", "snapp"):
+            self.assertIn(wrong.encode(),
+                          self.bad(2, "bench", "codecs", folder, "--only", wrong).stderr)
+
     def test_picture(self):
         folder, picture = self.steps("nvfp4"), self.path("codecs.svg")
         self.good("bench", "codecs", folder, "--repeat", 1, "--svg", picture)

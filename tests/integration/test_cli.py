@@ -58,6 +58,15 @@ class RoundTrip(ToolTest):
                     with self.subTest(dtype=dtype, single_file=True):
                         self.round_trip(weights_in(old), weights_in(new))
 
+    def test_masters(self):
+        """Steps of an optimizer: values and scales move together."""
+        for dtype in DTYPES:
+            for options in (("--heavy",), ("--pow2", "--extras")):
+                old, new = generate(self.path(dtype + options[0]), "--dtype", dtype, "--bytes",
+                                    "600k", "--lr", "1e-5", *options)
+                with self.subTest(dtype=dtype, options=options):
+                    self.round_trip(old, new)
+
     def test_traces(self):
         for name, steps in traces().items():
             for codec in CODECS:
