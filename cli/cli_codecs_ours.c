@@ -85,20 +85,22 @@ static xorcast_status take(channel *ch, uint64_t *stage_ns_out, uint64_t *commit
     return XORCAST_OK;
 }
 
-/* There and back again. The first time touches all memory and is not counted. */
+/* There and back again. The first time touches all memory and is not counted. The size is what the
+ * sampler received: a publisher may offer a version in more than one form. */
 static xorcast_status repeat(channel *ch, cli_codec_row *row) {
     uint64_t times[CLI_CODEC_TIMES][CLI_CODECS_REPEATS], back[CLI_CODEC_TIMES], done = 0;
     for (bool first = true; first || cli_codecs_again(ch->codecs, done, back[CLI_CODEC_ENCODE]);
          first = false) {
         uint64_t now[CLI_CODEC_TIMES];
+        xorcast_subscriber_stats forward;
         CLI_TRY(publish(ch, false, &now[CLI_CODEC_ENCODE]));
-        const uint64_t bytes = ch->stats.delta.delta_bytes;
         CLI_TRY(take(ch, &now[CLI_CODEC_STAGE], &now[CLI_CODEC_COMMIT]));
         CLI_TRY(cli_codecs_check(ch->codecs, ch->step, row->name));
+        xorcast_subscriber_get_stats(ch->subscriber, &forward);
         CLI_TRY(publish(ch, true, &back[CLI_CODEC_ENCODE]));
         CLI_TRY(take(ch, &back[CLI_CODEC_STAGE], &back[CLI_CODEC_COMMIT]));
         if (first) {
-            row->bytes += bytes;
+            row->bytes += forward.wire_bytes;
             continue;
         }
         for (uint32_t i = 0; i < CLI_CODEC_TIMES; i++)
