@@ -20,20 +20,22 @@
 #define BOLD 6.9
 #define LINE 13.0
 
-static const char style[] = "<style>\n"
-                            "text { font: 11px sans-serif; fill: #222 }\n"
-                            ".title { font: bold 15px sans-serif }\n"
-                            ".axis { fill: #555 }\n"
-                            ".grid { stroke: #e4e4e4; stroke-width: 1 }\n"
-                            ".frame { fill: none; stroke: #999 }\n"
-                            ".bound { stroke: #b5432a; stroke-width: 1.2; stroke-dasharray: 4 3 }\n"
-                            ".boundname { fill: #b5432a }\n"
-                            ".ours { fill: #1f5fa8; stroke: #fff }\n"
-                            ".theirs { fill: #fff; stroke: #777; stroke-width: 1.5 }\n"
-                            ".oursname { fill: #1f5fa8; font-weight: bold }\n"
-                            ".theirsname { fill: #555 }\n"
-                            ".leader { stroke: #bbb; stroke-width: 0.8 }\n"
-                            "</style>\n";
+static const char style[] =
+    "<style>\n"
+    "text { font: 11px sans-serif; fill: #222 }\n"
+    ".title { font: bold 15px sans-serif }\n"
+    ".axis { fill: #555 }\n"
+    ".grid { stroke: #e4e4e4; stroke-width: 1 }\n"
+    ".frame { fill: none; stroke: #999 }\n"
+    ".bound { stroke: #b5432a; stroke-width: 1.2; stroke-dasharray: 4 3 }\n"
+    ".boundname { fill: #b5432a }\n"
+    ".ours { fill: #1f5fa8; stroke: #fff }\n"
+    ".theirs { fill: #fff; stroke: #777; stroke-width: 1.5 }\n"
+    ".oursname, .theirsname { paint-order: stroke; stroke: #fff; stroke-width: 3px }\n"
+    ".oursname { fill: #1f5fa8; font-weight: bold }\n"
+    ".theirsname { fill: #555 }\n"
+    ".leader { stroke: #bbb; stroke-width: 0.8 }\n"
+    "</style>\n";
 
 /* A range of an axis, as powers of ten, and where it lies in the picture. */
 typedef struct axis {
