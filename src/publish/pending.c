@@ -81,7 +81,7 @@ void xci_pending_reset(xci_pending *pending) {
     pending->encoded_bytes = 0;
     pending->put_ns = pending->encode_ns = pending->frame_ns = pending->bound_ns = 0;
     if (pending->bound != NULL)
-        xci_bound_reset(pending->bound);
+        xci_bound_reset(pending->bound, pending->bundle);
 }
 
 xorcast_status xci_pending_check(xci_pending *pending) {
