@@ -50,8 +50,7 @@ static xorcast_status open_channel(channel *ch, xorcast_encoding encoding) {
                                                    &ch->subscriber));
 }
 
-/* One version, to the new weights or back to the old ones. The shadow's update is no part of the
- * encoding: others keep a copy of the weights too. */
+/* One version, to the new weights or back to the old ones. */
 static xorcast_status publish(channel *ch, bool back, uint64_t *ns_out) {
     cli_codecs *c = ch->codecs;
     const cli_codec_step *s = ch->step;
@@ -62,7 +61,7 @@ static xorcast_status publish(channel *ch, bool back, uint64_t *ns_out) {
         back ? xorcast_publisher_put(ch->publisher, 0, NULL, NULL)
              : xorcast_publisher_put(ch->publisher, s->count, s->indices, s->data)));
     CLI_TRY(cli_codecs_must(c, &c->trainer, xorcast_publisher_finish(ch->publisher, &ch->stats)));
-    *ns_out = cli_now_ns() - begin - ch->stats.shadow_ns;
+    *ns_out = cli_now_ns() - begin;
     return XORCAST_OK;
 }
 
