@@ -145,7 +145,7 @@ static bool read_word(const char *text, const char *const *words, uint32_t count
 }
 
 static bool read_value(const option_row *row, const char *text, void *place) {
-    static const char *const codecs[] = {"raw", "lz4", "snappy"};
+    static const char *const codecs[] = {"raw", "lz4", "snappy", "gap"};
     static const char *const passes[] = {"zstd", "none"};
     uint64_t number;
     double real;
@@ -179,7 +179,7 @@ static bool read_value(const option_row *row, const char *text, void *place) {
     case SHARE:
         return read_real(text, 1e-9, 0.5, place);
     case CODEC:
-        if (!read_word(text, codecs, 3, &at))
+        if (!read_word(text, codecs, 4, &at))
             return false;
         *(uint32_t *)place = at + XORCAST_CODEC_RAW;
         return true;

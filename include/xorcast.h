@@ -269,7 +269,8 @@ XORCAST_API xorcast_status xorcast_bundle_digest(xorcast_bundle *bundle,
 typedef enum xorcast_codec {
     XORCAST_CODEC_RAW = 1,
     XORCAST_CODEC_LZ4 = 2,
-    XORCAST_CODEC_SNAPPY = 3
+    XORCAST_CODEC_SNAPPY = 3,
+    XORCAST_CODEC_GAP = 4
 } xorcast_codec;
 
 typedef struct xorcast_encoding {

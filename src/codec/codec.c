@@ -5,6 +5,7 @@
 #include "codec/copy.h"
 #include "codec/lz4_block.h"
 #include "codec/snappy_block.h"
+#include "codec/words_block.h"
 
 static const struct {
     uint32_t codec;
@@ -13,6 +14,7 @@ static const struct {
     {XORCAST_CODEC_RAW, "raw"},
     {XORCAST_CODEC_LZ4, "lz4"},
     {XORCAST_CODEC_SNAPPY, "snappy"},
+    {XORCAST_CODEC_GAP, "gap"},
 };
 #define CODEC_COUNT (sizeof codecs / sizeof codecs[0])
 
@@ -78,6 +80,9 @@ xorcast_status xci_codec_decode(xorcast_context *context, xci_place place, uint3
         break;
     case XORCAST_CODEC_SNAPPY:
         good = xci_snappy_decode(block, block_bytes, mask_out, bytes);
+        break;
+    case XCI_CODEC_WORDS:
+        good = xci_words_decode(block, block_bytes, mask_out, bytes);
         break;
     default:
         FAIL_AT(context, XORCAST_DATA_VERSION, place,

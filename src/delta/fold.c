@@ -25,6 +25,8 @@ typedef struct fold_input {
 
 /* A block of the present group. */
 typedef struct fold_entry {
+    const xci_record *record;
+    uint32_t index; /* of the block in the record */
     const xci_block *block;
     const uint8_t *bytes;
     uint64_t input;
@@ -80,6 +82,8 @@ static xorcast_status measure_entry(void *user, uint64_t index, uint32_t worker)
         size = lz4_size(entry->bytes, block->bytes, (uint32_t)job->chunk_bytes);
     else if (block->codec == XORCAST_CODEC_SNAPPY)
         size = xci_read_varint(&reader);
+    else if (block->codec == XORCAST_CODEC_GAP)
+        size = block->chunk_bytes;
     entry->chunk_bytes = size <= job->chunk_bytes ? (uint32_t)size : 0;
     return XORCAST_OK;
 }
@@ -91,10 +95,9 @@ static xorcast_status bad_block(const fold_job *job, const fold_entry *entry) {
 }
 
 static xorcast_status decode(const fold_job *job, const fold_entry *entry, uint8_t *mask) {
-    const xci_block *block = entry->block;
     const xorcast_status status =
-        xci_codec_decode(job->context, XCI_NOWHERE, block->codec, entry->bytes, block->bytes, mask,
-                         entry->chunk_bytes);
+        xci_block_decode(&job->inputs[entry->input].group, XCI_NOWHERE, entry->record, entry->index,
+                         entry->bytes, NULL, mask, entry->chunk_bytes);
     return status == XORCAST_DATA_CORRUPT ? bad_block(job, entry) : status;
 }
 
@@ -152,7 +155,7 @@ static xorcast_status list_entries(fold_job *job) {
         TRY(grow(job->context, &job->entries, &job->entries_capacity,
                  (job->entry_count + record->block_count) * sizeof(fold_entry)));
         for (uint32_t b = 0; b < record->block_count; b++) {
-            job->entries[job->entry_count++] = (fold_entry){&record->blocks[b], bytes, i, 0};
+            job->entries[job->entry_count++] = (fold_entry){record, b, &record->blocks[b], bytes, i, 0};
             bytes += record->blocks[b].bytes;
         }
     }
@@ -224,7 +227,7 @@ static xorcast_status write_group(fold_job *job, xci_delta_writer *out) {
         record.raw_bytes += result->block_bytes;
         record.blocks[record.block_count++] =
             (xci_block){job->entries[job->firsts[i]].block->chunk, result->block_codec,
-                        result->element_bytes, result->block_bytes};
+                        result->element_bytes, result->block_bytes, result->bytes};
         job->counts.bits_changed += result->bits_changed;
         job->counts.bytes_changed += result->bytes_changed;
         job->counts.elements_changed += result->elements_changed;
@@ -233,8 +236,8 @@ static xorcast_status write_group(fold_job *job, xci_delta_writer *out) {
     if (record.block_count == 0)
         return XORCAST_OK;
     xci_written written;
-    job->encoded_bytes += record.raw_bytes;
     TRY(xci_group_write(&job->writer, &record, &written));
+    job->encoded_bytes += record.raw_bytes;
     const xorcast_status status =
         xci_delta_writer_add(out, written.bytes, written.count, written.payload_bytes);
     xci_release(job->context, written.bytes);

@@ -30,6 +30,8 @@ xorcast_status xci_encoding_check(xorcast_context *context, const xorcast_encodi
 xorcast_status xci_group_writer_open(xci_group_writer *writer, xorcast_context *context,
                                      const xorcast_encoding *encoding) {
     *writer = (xci_group_writer){.context = context, .encoding = *encoding};
+    if (encoding->codec == XORCAST_CODEC_GAP)
+        TRY(xci_gap_group_writer_open(context, &writer->gap));
     if (encoding->second_pass == 0)
         return xci_zstd_encoder_create(context, encoding->zstd_level, &writer->zstd);
     return XORCAST_OK;
@@ -39,6 +41,7 @@ void xci_group_writer_close(xci_group_writer *writer) {
     if (writer->context == NULL)
         return;
     xci_zstd_encoder_destroy(writer->context, writer->zstd);
+    xci_gap_group_writer_close(writer->context, writer->gap);
     xci_release(writer->context, writer->second);
     *writer = (xci_group_writer){0};
 }
@@ -63,6 +66,9 @@ static xorcast_status run_second_pass(xci_group_writer *writer, xci_record *reco
 xorcast_status xci_group_write(xci_group_writer *writer, xci_record *record,
                                xci_written *written_out) {
     record->second_pass = false;
+    record->params_bytes = 0;
+    if (writer->gap != NULL)
+        TRY(xci_gap_group_write(writer->context, writer->gap, record, NULL));
     record->stored_bytes = record->raw_bytes;
     if (writer->zstd != NULL && record->raw_bytes >= SECOND_PASS_MIN)
         TRY(run_second_pass(writer, record));

@@ -4,6 +4,7 @@
 #define XCI_GROUP_WRITER_H
 
 #include "codec/second_pass.h"
+#include "delta/gap_group_writer.h"
 #include "frame/record.h"
 
 typedef struct xci_group_writer {
@@ -12,6 +13,7 @@ typedef struct xci_group_writer {
     xci_zstd_encoder *zstd;
     uint8_t *second;           /* the payload after the second pass */
     uint64_t second_capacity;
+    xci_gap_group_writer *gap; /* where the codec is gap */
 } xci_group_writer;
 
 /* Checks the caller's settings and fills in defaults. BAD_ARGUMENT. */
@@ -27,7 +29,8 @@ typedef struct xci_written {
     uint64_t count, payload_bytes;
 } xci_written;
 
-/* `record` has group, blocks, raw_bytes and the raw payload; the rest is filled in. */
+/* `record` has group, blocks, raw_bytes and the payload as the backend made it; the rest is filled in,
+ * and in the gap codec blocks and payload are changed. */
 xorcast_status xci_group_write(xci_group_writer *writer, xci_record *record,
                                xci_written *written_out);
 

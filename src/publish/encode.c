@@ -136,7 +136,8 @@ static void collect(xci_encode_worker *worker, uint64_t first_in_group, uint64_t
         memmove(at, job->block, job->block_bytes);
         at += job->block_bytes;
         record->blocks[record->block_count++] = (xci_block){
-            (uint32_t)(first_in_group + i), job->block_codec, job->element_bytes, job->block_bytes};
+            (uint32_t)(first_in_group + i), job->block_codec, job->element_bytes, job->block_bytes,
+            job->bytes};
         piece->counts.bits_changed += job->bits_changed;
         piece->counts.bytes_changed += job->bytes_changed;
         piece->counts.elements_changed += job->elements_changed;

@@ -189,6 +189,7 @@ static xorcast_status complete_group(xci_pending *pending, xci_encode_worker *wo
     drop_pieces(pending->bundle->context, group);
     xci_release(pending->bundle->context, memory);
     pthread_mutex_lock(&pending->lock);
+    pending->encoded_bytes += record->raw_bytes;
     pending->bound_ns += measured - begun;
     pending->frame_ns += xci_now_ns() - measured;
     pthread_mutex_unlock(&pending->lock);
@@ -224,7 +225,6 @@ static bool add_to_group(xci_pending *pending, const put_range *range, const xci
     const bool complete = group->chunks_left == 0;
     xci_digest_merge(&group->change, &piece->change);
     xci_counts_add(&pending->counts, &piece->counts);
-    pending->encoded_bytes += piece->record.raw_bytes;
     pthread_mutex_unlock(&pending->lock);
     return complete;
 }

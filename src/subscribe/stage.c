@@ -115,24 +115,27 @@ static bool padding_untouched(xci_stage_worker *worker, xorcast_bundle *bundle,
 
 /* Makes another form of a block device-ready, in the worker's memory. */
 static xorcast_status transcode(xci_stage_worker *worker, xorcast_bundle *bundle,
-                                const xci_chunk *chunk, xci_block_job *job) {
+                                const xci_chunk *chunk, const xci_record *record, uint32_t index,
+                                const uint8_t *old, xci_block_job *job) {
     const xci_place place = {chunk->tensor, chunk->index, 0};
-    const xorcast_status status =
-        xci_transcode(bundle->context, place, bundle->context->shared->backend, job->block_codec,
-                      job->block, job->block_bytes, chunk->bytes, worker->scratch, worker->ready,
-                      &job->block_bytes, &job->block_codec);
+    const xorcast_status status = xci_block_decode(&worker->reader, place, record, index,
+                                                   job->block, old, worker->scratch, chunk->bytes);
     if (status == XORCAST_DATA_CORRUPT)
         return bad_chunk(bundle, chunk, "its block does not decode to the chunk's size");
+    TRY(status);
+    xci_mask_to_ready(bundle->context->shared->backend, chunk->bytes, worker->scratch,
+                      worker->ready, &job->block_bytes, &job->block_codec);
     job->block = worker->ready;
-    return status;
+    return XORCAST_OK;
 }
 
 /* Checks a block against the live weights, as it is if the backend takes it, else transcoded.
  * `job` is the ready form then, of 0 bytes if it changes nothing. */
 static xorcast_status check_block(xci_stage_worker *worker, xorcast_bundle *bundle,
-                                  const xci_chunk *chunk, const xci_block *block,
-                                  const uint8_t *bytes, xci_block_job *job) {
+                                  const xci_chunk *chunk, const xci_record *record,
+                                  uint32_t index, const uint8_t *bytes, xci_block_job *job) {
     const xci_backend *backend = bundle->context->shared->backend;
+    const xci_block *block = &record->blocks[index];
     const uint8_t *old;
     *job = (xci_block_job){.block = bytes,
                            .block_bytes = block->bytes,
@@ -147,7 +150,7 @@ static xorcast_status check_block(xci_stage_worker *worker, xorcast_bundle *bund
     job->weights = (uint8_t *)(uintptr_t)old; /* only read by check */
     backend->check(job, 1);
     if (job->status < 0) {
-        TRY(transcode(worker, bundle, chunk, job));
+        TRY(transcode(worker, bundle, chunk, record, index, NULL, job));
         if (job->block_bytes == 0)
             return XORCAST_OK;
         backend->check(job, 1);
@@ -249,7 +252,7 @@ static xorcast_status stage_group(void *user, uint64_t index, uint32_t worker_in
         xci_block_job job;
         xci_ready *ready = &worker->list[count];
         xci_bundle_chunk(bundle, first + block->chunk, worker->segments, &chunk);
-        TRY(check_block(worker, bundle, &chunk, block, block_bytes, &job));
+        TRY(check_block(worker, bundle, &chunk, record, i, block_bytes, &job));
         if (job.block_bytes == 0)
             continue;
         *ready = (xci_ready){.chunk = chunk.index,

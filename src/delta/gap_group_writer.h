@@ -1,0 +1,22 @@
+/* A group's changed chunks in the gap codec: from what the backend lists to blocks and parameters. One
+ * for each group writer. */
+#ifndef XCI_GAP_GROUP_WRITER_H
+#define XCI_GAP_GROUP_WRITER_H
+
+#include "codec/gap_encoder.h"
+#include "frame/record.h"
+
+typedef struct xci_gap_group_writer xci_gap_group_writer;
+
+xorcast_status xci_gap_group_writer_open(xorcast_context *context,
+                                         xci_gap_group_writer **writer_out);
+void xci_gap_group_writer_close(xorcast_context *context, xci_gap_group_writer *writer);
+
+/* `record` has blocks that are lists of words or raw, each with its chunk's bytes, and their payload.
+ * They become gap blocks, or raw where gap is not smaller; the payload is the writer's until the next
+ * call. `old`: the bytes of each block's chunk before the change, for the form that needs them; NULL:
+ * the plain form. */
+xorcast_status xci_gap_group_write(xorcast_context *context, xci_gap_group_writer *writer,
+                                   xci_record *record, const uint8_t *const *old);
+
+#endif
