@@ -50,11 +50,16 @@ XCI_GAP_INLINE bool decode(const xci_gap_group *group, const xci_gap_shape *shap
 
 bool xci_gap_decode(const xci_gap_group *group, uint32_t index, const uint8_t *block,
                     uint64_t block_bytes, const uint8_t *old, uint8_t *mask) {
+    memset(mask, 0, group->places[index].chunk_bytes);
+    return xci_gap_change_by(group, index, block, block_bytes, old, mask);
+}
+
+bool xci_gap_change_by(const xci_gap_group *group, uint32_t index, const uint8_t *block,
+                       uint64_t block_bytes, const uint8_t *old, uint8_t *mask) {
     const xci_gap_place *place = &group->places[index];
     const xci_gap_shape *shape = &group->shapes[place->shape];
     const uint32_t bytes = place->chunk_bytes;
     xci_reader reader = {block, block + block_bytes, false};
-    memset(mask, 0, bytes);
     if (shape->knows_old)
         return xci_gap_decode_old(group, shape, &reader, old, mask, bytes);
     switch (shape->width) {

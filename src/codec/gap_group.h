@@ -42,7 +42,12 @@ static inline bool xci_gap_knows_old(const xci_gap_group *group, uint32_t index)
 bool xci_gap_decode(const xci_gap_group *group, uint32_t index, const uint8_t *block,
                     uint64_t block_bytes, const uint8_t *old, uint8_t *mask);
 
-/* The two ways of decoding a block that knows the old weights (gap_old.c). `mask` is all zeros. */
+/* The same XORed into `bytes_at`: the mask if that is all zeros, or weights, which are rubbish if the
+ * block is damaged. `old` must not overlap it. */
+bool xci_gap_change_by(const xci_gap_group *group, uint32_t index, const uint8_t *block,
+                       uint64_t block_bytes, const uint8_t *old, uint8_t *bytes_at);
+
+/* The same for a block that knows the old weights (gap_old.c). */
 bool xci_gap_decode_old(const xci_gap_group *group, const xci_gap_shape *shape, xci_reader *block,
                         const uint8_t *old, uint8_t *mask, uint32_t bytes);
 

@@ -81,6 +81,12 @@ static xorcast_status apply_block(xci_apply_worker *worker, xorcast_bundle *bund
         *now_out = direct;
         return XORCAST_OK;
     }
+    if (direct != NULL && worker->own_blocks && block->codec == XORCAST_CODEC_GAP) {
+        *now_out = direct;
+        if (xci_gap_change_by(worker->reader.gap, index, bytes, block->bytes, NULL, direct))
+            return XORCAST_OK;
+        FAIL_AT(bundle->context, XORCAST_INTERNAL, place, "a block of our own does not decode");
+    }
     TRY(xci_block_decode(&worker->reader, place, record, index, bytes, NULL, worker->mask,
                          chunk->bytes));
     const uint8_t *old;

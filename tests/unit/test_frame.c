@@ -92,7 +92,7 @@ static void test_records(void **state) {
     for (uint32_t count = 1; count <= BLOCKS;
          count = count * 7 + 2 > BLOCKS && count < BLOCKS ? BLOCKS : count * 7 + 2) {
         for (uint32_t i = 0; i < count; i++)
-            blocks[i] = (xci_block){2 * i + 1, 1 + i % 3, 1u << i % 4, 1};
+            blocks[i] = (xci_block){2 * i + 1, 1 + i % 3, 1u << i % 4, 1, 0};
         const xci_record record = {.group = 5,
                                    .block_count = count,
                                    .blocks = blocks,
