@@ -47,6 +47,8 @@ static void put_record(test_bytes *to, const made_record *record) {
     const uint64_t head = to->count;
     test_put_varint(to, record->group);
     put_number(to, record->flags, 1);
+    if (record->flags & MADE_PARAMS)
+        test_put_varint(to, record->params);
     test_put_varint(to, record->run_count);
     for (uint32_t i = 0; i < record->runs_made; i++) {
         test_put_varint(to, record->runs[i].first);

@@ -12,7 +12,8 @@ enum {
     MADE_PARTS_MAX = 8,
     MADE_RUNS_MAX = 64,
     MADE_BLOCKS_MAX = 512,
-    MADE_SECOND_PASS = 1 /* flag of a record */
+    MADE_SECOND_PASS = 1, /* flags of a record */
+    MADE_PARAMS = 2
 };
 
 typedef struct made_pair {
@@ -22,6 +23,7 @@ typedef struct made_pair {
 typedef struct made_record {
     uint64_t group;
     uint8_t flags;
+    uint64_t params;               /* bytes of them, at the payload's end; with their flag only */
     uint64_t run_count;            /* as declared */
     made_pair runs[MADE_RUNS_MAX]; /* chunks to skip, chunks to take */
     uint32_t runs_made;
