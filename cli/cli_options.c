@@ -43,7 +43,9 @@ static const option_row rows[] = {
      "at the end write the weights there, files and headers as in\nCHECKPOINT, which may be OUT "
      "itself"},
     {"codec", 0, CODEC, ENCODERS | CLI_BENCH, AT(encoding.codec), 0, 0, "NAME",
-     "raw, lz4 or snappy (lz4)"},
+     "raw, lz4, snappy or gap (lz4)"},
+    {"old-weights", 0, FLAG, CLI_DIFF | CLI_PUBLISH | CLI_BENCH, AT(old_weights), 0, 0, NULL,
+     "with gap: the form for receivers that hold the old weights whole"},
     {"second-pass", 0, SECOND_PASS, ENCODERS | CLI_BENCH, AT(encoding.second_pass), 0, 0, "NAME",
      "zstd, where it helps, or none (zstd)"},
     {"level", 0, LEVEL, ENCODERS | CLI_BENCH, AT(encoding.zstd_level), 1, 19, "N",
@@ -267,6 +269,7 @@ bool cli_options_parse(const char *command, uint32_t command_bit, int count, cha
             continue;
         return false;
     }
+    options_out->encoding.old_weights = options_out->old_weights;
     options_out->operands = arguments + optind;
     options_out->operand_count = count - optind;
     return true;

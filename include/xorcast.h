@@ -278,8 +278,12 @@ typedef struct xorcast_encoding {
     uint32_t codec;        /* xorcast_codec; 0: LZ4. A chunk is raw wherever that is not larger */
     uint32_t second_pass;  /* 0: zstd over each group where it helps; 1: none */
     int32_t zstd_level;    /* 0: 1 */
+    /* 1, with gap: chunks are encoded for receivers that hold the weights before the change whole,
+     * which takes a third off. A publisher offers the plain form beside it, for ranks with boxes and
+     * for samplers that are several versions behind. 0: the plain form only. */
+    uint32_t old_weights;
 } xorcast_encoding;
-#define XORCAST_ENCODING_INIT {(uint32_t)sizeof(xorcast_encoding), 0, 0, 0}
+#define XORCAST_ENCODING_INIT {(uint32_t)sizeof(xorcast_encoding), 0, 0, 0, 0}
 
 typedef struct xorcast_counts {
     uint64_t bits_changed, bytes_changed, elements_changed;
@@ -291,6 +295,9 @@ typedef struct xorcast_counts {
 typedef struct xorcast_delta_info {
     uint32_t format_version;
     uint32_t has_files; /* made from checkpoint files, and carries their structure */
+    /* 1: its blocks can be decoded only beside the base's weights, whole; it cannot be folded */
+    uint32_t needs_old_weights;
+    uint32_t offers_old_weights; /* 1: the publisher has such a form of this version too */
     xorcast_version base, target;
     uint8_t base_fingerprint[16], target_fingerprint[16];
     xorcast_counts counts;

@@ -236,8 +236,8 @@ static xorcast_status write_group(fold_job *job, xci_delta_writer *out) {
     if (record.block_count == 0)
         return XORCAST_OK;
     xci_written written;
-    TRY(xci_group_write(&job->writer, &record, &written));
-    job->encoded_bytes += record.raw_bytes;
+    TRY(xci_group_write(&job->writer, &record, NULL, &written));
+    job->encoded_bytes += written.raw_bytes;
     const xorcast_status status =
         xci_delta_writer_add(out, written.bytes, written.count, written.payload_bytes);
     xci_release(job->context, written.bytes);
@@ -354,6 +354,11 @@ static xorcast_status open_inputs(fold_job *job, const xorcast_source *sources) 
         input->last_group = UINT64_MAX;
         xci_group_reader_open(&input->group, job->context);
         TRY(xci_delta_reader_open(job->context, &sources[i], &input->reader));
+        if (input->reader.manifest.info.needs_old_weights)
+            FAIL(job->context, XORCAST_UNSUPPORTED,
+                 "delta %llu can be decoded only beside the weights that it starts from; fold plain "
+                 "deltas, or apply this one",
+                 (unsigned long long)i);
         if (i > 0)
             TRY(check_link(job->context, &job->inputs[i - 1].reader.manifest,
                            &input->reader.manifest, i));
@@ -391,6 +396,7 @@ static void fill_manifest(const fold_job *job, const xorcast_delta_options *opti
     }
     const uint64_t bytes_covered = last->info.counts.bytes_covered,
                    elements_covered = last->info.counts.elements_covered;
+    manifest->info.offers_old_weights = 0; /* of the last version alone */
     manifest->info.counts = job->counts;
     manifest->info.counts.bytes_covered = bytes_covered;
     manifest->info.counts.elements_covered = elements_covered;

@@ -12,7 +12,8 @@ struct xci_gap_group_writer {
     uint8_t *kept;    /* for each input: its block is of the gap codec */
     uint8_t *scratch;
     uint8_t *payload;
-    uint64_t inputs_capacity, kept_capacity, scratch_capacity, payload_capacity;
+    xci_block *blocks;
+    uint64_t inputs_capacity, kept_capacity, scratch_capacity, payload_capacity, blocks_capacity;
 };
 
 xorcast_status xci_gap_group_writer_open(xorcast_context *context,
@@ -30,6 +31,7 @@ void xci_gap_group_writer_close(xorcast_context *context, xci_gap_group_writer *
     xci_release(context, writer->kept);
     xci_release(context, writer->scratch);
     xci_release(context, writer->payload);
+    xci_release(context, writer->blocks);
     xci_release(context, writer);
 }
 
@@ -39,7 +41,7 @@ static xorcast_status reserve(xorcast_context *context, xci_gap_group_writer *wr
     const uint64_t count = record->block_count;
     uint64_t bytes = 0, most = 0;
     void *inputs = writer->inputs, *kept = writer->kept, *scratch = writer->scratch,
-         *payload = writer->payload;
+         *payload = writer->payload, *blocks = writer->blocks;
     for (uint32_t i = 0; i < count; i++) {
         bytes += record->blocks[i].chunk_bytes;
         most = xci_max(most, record->blocks[i].chunk_bytes);
@@ -53,10 +55,13 @@ static xorcast_status reserve(xorcast_context *context, xci_gap_group_writer *wr
     if (status == XORCAST_OK)
         status = xci_reserve(context, &payload, &writer->payload_capacity,
                              bytes + XCI_GAP_SLACK + XCI_GAP_PARAMS_BYTES(count));
+    if (status == XORCAST_OK)
+        status = xci_reserve(context, &blocks, &writer->blocks_capacity, count * sizeof(xci_block));
     writer->inputs = inputs;
     writer->kept = kept;
     writer->scratch = scratch;
     writer->payload = payload;
+    writer->blocks = blocks;
     return status;
 }
 
@@ -108,10 +113,15 @@ static uint64_t raw_size(const xci_record *record) {
 }
 
 xorcast_status xci_gap_group_write(xorcast_context *context, xci_gap_group_writer *writer,
-                                   xci_record *record, const uint8_t *const *old) {
-    TRY(reserve(context, writer, record));
-    list_inputs(writer, record, old);
-    xci_gap_plan(&writer->encoder, writer->inputs, record->block_count);
+                                   const xci_record *listed, const uint8_t *const *old,
+                                   xci_record *record_out) {
+    TRY(reserve(context, writer, listed));
+    list_inputs(writer, listed, old);
+    xci_gap_plan(&writer->encoder, writer->inputs, listed->block_count);
+    *record_out = *listed;
+    xci_record *record = record_out;
+    record->blocks = writer->blocks;
+    memcpy(record->blocks, listed->blocks, listed->block_count * sizeof(xci_block));
     uint64_t bytes = write_blocks(writer, record, false);
     record->params_bytes = 0;
     if (memchr(writer->kept, 1, record->block_count) != NULL)

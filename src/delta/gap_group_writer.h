@@ -12,11 +12,12 @@ xorcast_status xci_gap_group_writer_open(xorcast_context *context,
                                          xci_gap_group_writer **writer_out);
 void xci_gap_group_writer_close(xorcast_context *context, xci_gap_group_writer *writer);
 
-/* `record` has blocks that are lists of words or raw, each with its chunk's bytes, and their payload.
- * They become gap blocks, or raw where gap is not smaller; the payload is the writer's until the next
- * call. `old`: the bytes of each block's chunk before the change, for the form that needs them; NULL:
- * the plain form. */
+/* `listed` has blocks that are lists of words or raw, each with its chunk's bytes, and their payload.
+ * In the result they are gap blocks, or raw where gap is not smaller; its blocks and payload are the
+ * writer's until the next call. `old`: the bytes of each block's chunk before the change, for the form
+ * that needs them; NULL: the plain form. */
 xorcast_status xci_gap_group_write(xorcast_context *context, xci_gap_group_writer *writer,
-                                   xci_record *record, const uint8_t *const *old);
+                                   const xci_record *listed, const uint8_t *const *old,
+                                   xci_record *record_out);
 
 #endif

@@ -19,6 +19,9 @@ xorcast_status xci_encoding_check(xorcast_context *context, const xorcast_encodi
         encoding.zstd_level = 1;
     if (xci_codec_name(encoding.codec) == NULL)
         FAIL(context, XORCAST_BAD_ARGUMENT, "there is no codec %u", encoding.codec);
+    if (encoding.old_weights > 1 ||
+        (encoding.old_weights == 1 && encoding.codec != XORCAST_CODEC_GAP))
+        FAIL(context, XORCAST_BAD_ARGUMENT, "old_weights is 0, or 1 with the codec gap");
     if (encoding.second_pass > 1 || encoding.zstd_level < 1 ||
         encoding.zstd_level > XCI_ZSTD_MAX_LEVEL)
         FAIL(context, XORCAST_BAD_ARGUMENT, "second_pass is 0 or 1, zstd_level 1 to %d",
@@ -63,20 +66,22 @@ static xorcast_status run_second_pass(xci_group_writer *writer, xci_record *reco
     return XORCAST_OK;
 }
 
-xorcast_status xci_group_write(xci_group_writer *writer, xci_record *record,
-                               xci_written *written_out) {
-    record->second_pass = false;
-    record->params_bytes = 0;
+xorcast_status xci_group_write(xci_group_writer *writer, const xci_record *listed,
+                               const uint8_t *const *old, xci_written *written_out) {
+    xci_record record = *listed;
+    record.second_pass = false;
+    record.params_bytes = 0;
     if (writer->gap != NULL)
-        TRY(xci_gap_group_write(writer->context, writer->gap, record, NULL));
-    record->stored_bytes = record->raw_bytes;
-    if (writer->zstd != NULL && record->raw_bytes >= SECOND_PASS_MIN)
-        TRY(run_second_pass(writer, record));
+        TRY(xci_gap_group_write(writer->context, writer->gap, listed, old, &record));
+    record.stored_bytes = record.raw_bytes;
+    if (writer->zstd != NULL && record.raw_bytes >= SECOND_PASS_MIN)
+        TRY(run_second_pass(writer, &record));
     void *memory;
-    const uint64_t head_bound = xci_record_head_bound(record->block_count);
-    TRY(xci_allocate(writer->context, head_bound + record->stored_bytes, &memory));
-    const uint64_t head_bytes = xci_record_write_head(record, memory);
-    memcpy((uint8_t *)memory + head_bytes, record->payload, record->stored_bytes);
-    *written_out = (xci_written){memory, head_bytes + record->stored_bytes, record->stored_bytes};
+    const uint64_t head_bound = xci_record_head_bound(record.block_count);
+    TRY(xci_allocate(writer->context, head_bound + record.stored_bytes, &memory));
+    const uint64_t head_bytes = xci_record_write_head(&record, memory);
+    memcpy((uint8_t *)memory + head_bytes, record.payload, record.stored_bytes);
+    *written_out = (xci_written){memory, head_bytes + record.stored_bytes, record.stored_bytes,
+                                 record.raw_bytes};
     return XORCAST_OK;
 }

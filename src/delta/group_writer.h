@@ -27,11 +27,12 @@ void xci_group_writer_close(xci_group_writer *writer);
 typedef struct xci_written {
     uint8_t *bytes; /* head and payload; allocated */
     uint64_t count, payload_bytes;
+    uint64_t raw_bytes; /* of the payload before the second pass */
 } xci_written;
 
-/* `record` has group, blocks, raw_bytes and the payload as the backend made it; the rest is filled in,
- * and in the gap codec blocks and payload are changed. */
-xorcast_status xci_group_write(xci_group_writer *writer, xci_record *record,
-                               xci_written *written_out);
+/* `listed` has group, blocks, raw_bytes and the payload as the backend made it. `old`: the bytes of each
+ * block's chunk before the change; the record then needs them too. NULL: the plain form. */
+xorcast_status xci_group_write(xci_group_writer *writer, const xci_record *listed,
+                               const uint8_t *const *old, xci_written *written_out);
 
 #endif

@@ -20,6 +20,8 @@ xorcast_status xci_encode_worker_open(xci_encode_worker *worker, xorcast_bundle 
     worker->jobs = memory;
     TRY(xci_allocate_array(context, count, sizeof *worker->blocks, &memory));
     worker->blocks = memory;
+    TRY(xci_allocate_array(context, count, sizeof *worker->old, &memory));
+    worker->old = memory;
     TRY(xci_allocate(context, bundle->group_size_max + (count + 1) * 2 * XCI_BLOCK_SLACK, &memory));
     worker->slots = memory;
     return XORCAST_OK;
@@ -27,7 +29,8 @@ xorcast_status xci_encode_worker_open(xci_encode_worker *worker, xorcast_bundle 
 
 void xci_encode_worker_close(xci_encode_worker *worker, xorcast_context *context) {
     void *const parts[] = {worker->chunks, worker->jobs,      worker->blocks,
-                           worker->slots,  worker->gather[0], worker->gather[1]};
+                           worker->slots,  worker->gather[0], worker->gather[1],
+                           worker->old};
     xci_group_writer_close(&worker->writer);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         xci_release(context, parts[i]);
@@ -161,6 +164,21 @@ xorcast_status xci_encode_range(xci_encode_worker *worker, xorcast_bundle *old_b
         digest_old_side(worker, backend, count, &piece_out->old);
     collect(worker, first - old_bundle->group_first[group], count, piece_out);
     return XORCAST_OK;
+}
+
+const uint8_t *const *xci_encode_old(xci_encode_worker *worker, const xorcast_bundle *bundle,
+                                     const xci_record *record) {
+    for (uint32_t i = 0; i < record->block_count; i++) {
+        const uint32_t chunk = record->blocks[i].chunk;
+        xci_chunk place;
+        if (bundle == NULL) {
+            worker->old[i] = worker->jobs[chunk].old_bytes;
+            continue;
+        }
+        xci_bundle_chunk_places(bundle, bundle->group_first[record->group] + chunk, &place);
+        worker->old[i] = xci_chunk_direct(bundle, &place);
+    }
+    return worker->old;
 }
 
 void xci_counts_add(xorcast_counts *sum, const xorcast_counts *more) {

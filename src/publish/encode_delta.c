@@ -41,7 +41,10 @@ static xorcast_status encode_group(void *user, uint64_t index, uint32_t worker_i
         return XORCAST_OK;
     if (job->bound != NULL)
         TRY(xci_bound_add(job->bound, job->old_bundle, &result->piece.record));
-    return xci_group_write(&worker->writer, &result->piece.record, &result->written);
+    const uint8_t *const *old = job->options->encoding.old_weights
+                                    ? xci_encode_old(worker, NULL, &result->piece.record)
+                                    : NULL;
+    return xci_group_write(&worker->writer, &result->piece.record, old, &result->written);
 }
 
 static xorcast_status write_batch(delta_job *job, xci_delta_writer *writer) {
@@ -52,7 +55,7 @@ static xorcast_status write_batch(delta_job *job, xci_delta_writer *writer) {
         xci_digest_merge(&job->change, &result->piece.change);
         if (result->written.bytes == NULL)
             continue;
-        job->encoded_bytes += result->piece.record.raw_bytes;
+        job->encoded_bytes += result->written.raw_bytes;
         TRY(xci_delta_writer_add(writer, result->written.bytes, result->written.count,
                                  result->written.payload_bytes));
     }
@@ -104,6 +107,7 @@ static void fill_info(const delta_job *job, const xci_identity *identity,
         info->base.digest = identity->digest;
         memcpy(info->base_fingerprint, identity->fingerprint, sizeof identity->fingerprint);
     }
+    info->needs_old_weights = job->options->encoding.old_weights;
     info->counts = job->counts;
     info->chunk_bytes = layout->chunk_bytes;
     info->group_bytes = layout->group_bytes;

@@ -74,7 +74,8 @@ static void drop_groups(xci_pending *pending) {
     for (uint64_t g = 0; pending->groups != NULL && g < pending->bundle->layout.group_count; g++) {
         drop_pieces(context, &pending->groups[g]);
         xci_release(context, pending->groups[g].written.bytes);
-        pending->groups[g].written.bytes = NULL;
+        xci_release(context, pending->groups[g].beside.bytes);
+        pending->groups[g].written.bytes = pending->groups[g].beside.bytes = NULL;
     }
 }
 
@@ -106,7 +107,7 @@ void xci_pending_reset(xci_pending *pending) {
         memset(pending->seen, 0, bundle->tensor_count);
     pending->seen_count = 0;
     memset(&pending->counts, 0, sizeof pending->counts);
-    pending->encoded_bytes = 0;
+    pending->encoded_bytes = pending->beside_encoded_bytes = 0;
     pending->put_ns = pending->encode_ns = pending->frame_ns = pending->bound_ns = 0;
     if (pending->bound != NULL)
         xci_bound_reset(pending->bound);
@@ -185,11 +186,16 @@ static xorcast_status complete_group(xci_pending *pending, xci_encode_worker *wo
         status = xci_bound_add(pending->bound, pending->bundle, record);
     const uint64_t measured = xci_now_ns();
     if (status == XORCAST_OK && record->block_count > 0)
-        status = xci_group_write(&worker->writer, record, &group->written);
+        status = xci_group_write(&worker->writer, record, NULL, &group->written);
+    if (status == XORCAST_OK && record->block_count > 0 && worker->writer.encoding.old_weights)
+        status = xci_group_write(
+            &worker->writer, record,
+            xci_encode_old(worker, xci_shadow_bundle(pending->shadow), record), &group->beside);
     drop_pieces(pending->bundle->context, group);
     xci_release(pending->bundle->context, memory);
     pthread_mutex_lock(&pending->lock);
-    pending->encoded_bytes += record->raw_bytes;
+    pending->encoded_bytes += group->written.raw_bytes;
+    pending->beside_encoded_bytes += group->beside.raw_bytes;
     pending->bound_ns += measured - begun;
     pending->frame_ns += xci_now_ns() - measured;
     pthread_mutex_unlock(&pending->lock);

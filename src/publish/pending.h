@@ -14,6 +14,7 @@ typedef struct xci_pending_group {
     uint64_t chunks_left;
     struct xci_pending_piece *pieces;
     xci_written written; /* once complete; bytes NULL: nothing changed */
+    xci_written beside;  /* the same for receivers that hold the old weights, if wanted */
     xorcast_digest change;
 } xci_pending_group;
 
@@ -30,7 +31,7 @@ typedef struct xci_pending {
     xci_encode_worker *workers;
     struct xci_bound *bound;  /* or NULL */
     xorcast_counts counts;
-    uint64_t encoded_bytes;
+    uint64_t encoded_bytes, beside_encoded_bytes;
     uint64_t put_ns;                        /* of put, by the clock */
     uint64_t encode_ns, frame_ns, bound_ns; /* what the workers did then, summed over them */
 } xci_pending;

@@ -220,8 +220,10 @@ void xorcast_publisher_abort(xorcast_publisher *publisher) {
 
 /* ---- Publishing ---- */
 
+/* One form of the version; there may be another beside it. */
 typedef struct publication {
     xorcast_publisher *publisher;
+    xci_form form;
     xci_delta_writer writer;
     xci_manifest manifest;
     xci_blob **parts;
@@ -238,13 +240,14 @@ static xorcast_status deliver_part(void *user, uint64_t index, xci_blob *part) {
                                               (index + 1) * sizeof(xci_blob *));
     p->parts = memory;
     TRY(status);
-    xci_name_part(publisher->open_step, index, name);
+    xci_name_part(publisher->open_step, p->form, index, name);
     TRY(publisher->link->host_put(publisher->host, name, part));
     p->parts[p->part_count++] = xci_blob_hold(part);
     return XORCAST_OK;
 }
 
-static void fill_manifest(xorcast_publisher *publisher, xci_manifest *manifest) {
+static void fill_manifest(xorcast_publisher *publisher, xci_form form, xci_manifest *manifest) {
+    const bool beside = form == XCI_FORM_BESIDE;
     const xorcast_layout *layout = &publisher->bundle->layout;
     xorcast_delta_info *info = &manifest->info;
     info->base = info->target = publisher->version;
@@ -256,19 +259,28 @@ static void fill_manifest(xorcast_publisher *publisher, xci_manifest *manifest) 
     info->counts = publisher->pending.counts;
     info->chunk_bytes = layout->chunk_bytes;
     info->group_bytes = layout->group_bytes;
-    info->chunk_encoded_bytes = publisher->pending.encoded_bytes;
+    info->needs_old_weights = beside;
+    info->offers_old_weights = !beside && publisher->encoding.old_weights == 1;
+    info->chunk_encoded_bytes =
+        beside ? publisher->pending.beside_encoded_bytes : publisher->pending.encoded_bytes;
     manifest->encoding = publisher->encoding;
     manifest->layout_group_count = layout->group_count;
     manifest->layout_chunk_count = layout->chunk_count;
 }
 
+static xci_written *written_of(const publication *p, uint64_t group) {
+    xci_pending_group *of = &p->publisher->pending.groups[group];
+    return p->form == XCI_FORM_BESIDE ? &of->beside : &of->written;
+}
+
 /* Parts, then the manifest, as objects of the link. */
 static xorcast_status put_objects(publication *p) {
     xorcast_publisher *publisher = p->publisher;
+    fill_manifest(publisher, p->form, &p->manifest);
     for (uint64_t g = 0; g < publisher->bundle->layout.group_count; g++)
-        p->writer.expected_bytes += publisher->pending.groups[g].written.count;
+        p->writer.expected_bytes += written_of(p, g)->count;
     for (uint64_t g = 0; g < publisher->bundle->layout.group_count; g++) {
-        xci_written *written = &publisher->pending.groups[g].written;
+        xci_written *written = written_of(p, g);
         if (written->bytes == NULL)
             continue;
         TRY(xci_delta_writer_add(&p->writer, written->bytes, written->count,
@@ -279,7 +291,7 @@ static xorcast_status put_objects(publication *p) {
     xci_blob *manifest;
     char name[XCI_OBJECT_NAME_BYTES];
     TRY(xci_delta_writer_finish(&p->writer, &p->manifest, &manifest));
-    xci_name_manifest(publisher->open_step, name);
+    xci_name_manifest(publisher->open_step, p->form, name);
     const xorcast_status status = publisher->link->host_put(publisher->host, name, manifest);
     xci_blob_drop(manifest);
     return status;
@@ -288,22 +300,25 @@ static xorcast_status put_objects(publication *p) {
 static void drop_objects(publication *p) {
     xorcast_publisher *publisher = p->publisher;
     char name[XCI_OBJECT_NAME_BYTES];
-    xci_name_manifest(publisher->open_step, name);
+    xci_name_manifest(publisher->open_step, p->form, name);
     publisher->link->host_drop(publisher->host, name);
     for (uint64_t i = 0; i <= p->part_count; i++) {
-        xci_name_part(publisher->open_step, i, name);
+        xci_name_part(publisher->open_step, p->form, i, name);
         publisher->link->host_drop(publisher->host, name);
     }
 }
 
 /* Everything that can fail comes before the version is in the log; from then on it is published. */
-static xorcast_status publish(publication *p, xci_shadow_move **move_out) {
+static xorcast_status publish(publication *p, publication *beside, xci_shadow_move **move_out) {
     xorcast_publisher *publisher = p->publisher;
+    const bool two = publisher->encoding.old_weights == 1;
     TRY(xci_pending_check(&publisher->pending));
-    fill_manifest(publisher, &p->manifest);
+    if (two)
+        TRY(put_objects(beside));
     TRY(put_objects(p));
     TRY(xci_shadow_prepare(publisher->shadow, &p->manifest, p->parts, p->part_count, move_out));
-    const xorcast_status status = xci_version_log_add(publisher->log, &p->manifest.info);
+    const xorcast_status status = xci_version_log_add(
+        publisher->log, &p->manifest.info, two ? &beside->manifest.info : NULL);
     if (status < 0) {
         xci_shadow_forget(publisher->shadow, *move_out);
         return status;
@@ -351,10 +366,12 @@ xorcast_status xorcast_publisher_finish(xorcast_publisher *publisher,
         FAIL(context, XORCAST_BAD_STATE, "a put of version %llu failed; abort it and begin again",
              (unsigned long long)publisher->open_step);
     publication p = {.publisher = publisher};
+    publication beside = {.publisher = publisher, .form = XCI_FORM_BESIDE};
     xci_shadow_move *move = NULL;
     const uint64_t begun = xci_now_ns();
     xci_delta_writer_begin(&p.writer, context, deliver_part, &p);
-    const xorcast_status status = publish(&p, &move);
+    xci_delta_writer_begin(&beside.writer, context, deliver_part, &beside);
+    const xorcast_status status = publish(&p, &beside, &move);
     const uint64_t published = xci_now_ns();
     if (status == XORCAST_OK) {
         move_shadow(&p, move);
@@ -362,9 +379,11 @@ xorcast_status xorcast_publisher_finish(xorcast_publisher *publisher,
         publisher->is_open = false;
     } else if (status != XORCAST_BAD_STATE) {
         drop_objects(&p);
+        drop_objects(&beside);
         xorcast_publisher_abort(publisher);
     }
     end_publication(&p);
+    end_publication(&beside);
     TRY(status);
     if (stats_out != NULL)
         xorcast_publisher_get_stats(publisher, stats_out);

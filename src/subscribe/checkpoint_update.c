@@ -181,7 +181,7 @@ static xorcast_status make_chunk(const xci_update *u, const xci_chunk *chunk,
     TRY(xci_chunk_read(u->source, chunk, w->bytes, &old));
     if (record != NULL) {
         const xci_place place = {chunk->tensor, chunk->index, 0};
-        TRY(xci_block_decode(&w->reader, place, record, index, encoded, NULL, w->mask,
+        TRY(xci_block_decode(&w->reader, place, record, index, encoded, old, w->mask,
                              chunk->bytes));
         for (uint32_t i = 0; i < chunk->bytes; i++)
             w->mask[i] ^= old[i];

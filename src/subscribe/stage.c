@@ -150,7 +150,8 @@ static xorcast_status check_block(xci_stage_worker *worker, xorcast_bundle *bund
     job->weights = (uint8_t *)(uintptr_t)old; /* only read by check */
     backend->check(job, 1);
     if (job->status < 0) {
-        TRY(transcode(worker, bundle, chunk, record, index, NULL, job));
+        /* only a whole chunk is what its blocks were made beside */
+        TRY(transcode(worker, bundle, chunk, record, index, bundle->complete ? old : NULL, job));
         if (job->block_bytes == 0)
             return XORCAST_OK;
         backend->check(job, 1);
@@ -300,6 +301,11 @@ xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest,
              (unsigned long long)manifest->layout_chunk_count,
              (unsigned long long)bundle->layout.group_count,
              (unsigned long long)bundle->layout.chunk_count);
+    if (info->needs_old_weights && !bundle->complete)
+        FAIL(context, XORCAST_UNSUPPORTED,
+             "this form of the delta is for receivers that hold all weights of step %lld, and this "
+             "bundle has boxes that leave holes; take the plain form",
+             (long long)info->base.step);
     if (bundle->complete && same_digest(&info->target.digest, base) &&
         !same_digest(&info->base.digest, base))
         FAIL(context, XORCAST_BASE_MISMATCH,

@@ -122,12 +122,10 @@ static encoded encode(group *g, bool knows_old) {
     record.raw_bytes = (uint64_t)(at - payload);
     assert_int_equal(xci_gap_group_writer_open(context, &writer), XORCAST_OK);
     for (uint32_t twice = 0; twice < 2; twice++) { /* nothing is left over from another group */
-        xci_record copy = record;
-        xci_block copies[CHUNKS];
-        memcpy(copies, blocks, sizeof copies);
-        copy.blocks = copies;
+        xci_record copy;
         assert_int_equal(
-            xci_gap_group_write(context, writer, &copy, knows_old ? old : NULL), XORCAST_OK);
+            xci_gap_group_write(context, writer, &record, knows_old ? old : NULL, &copy),
+            XORCAST_OK);
         if (twice == 0)
             continue;
         copy.stored_bytes = copy.raw_bytes;
