@@ -676,8 +676,9 @@ static xorcast_digest sum_of(rank_rig *ranks, uint64_t count) {
     return sum;
 }
 
-static void whole_open(whole *w, const char *url) {
+static void whole_open(whole *w, const char *url, const xorcast_encoding *encoding) {
     xorcast_publisher_options options = XORCAST_PUBLISHER_OPTIONS_INIT;
+    options.encoding = *encoding;
     options.log_bytes = 1 << 30;
     options.step = 1;
     w->context = test_context(2);
@@ -693,13 +694,14 @@ static void whole_close(whole *w) {
     model_free(&w->m);
 }
 
-static void test_ranks_follow_with_boxes(void **state) {
-    (void)state;
+static const xorcast_encoding by_default = XORCAST_ENCODING_INIT;
+
+static void ranks_follow(const char *url, const xorcast_encoding *encoding) {
     static const uint32_t steps[] = {0, 500, 20000, 1000000};
     whole w;
     rank_rig ranks[2];
     xorcast_digest published, sum;
-    whole_open(&w, "inproc:ranks");
+    whole_open(&w, url, encoding);
     for (uint64_t i = 0; i < 2; i++)
         rank_open(&ranks[i], &w, i);
     for (uint64_t s = 0; s < 4; s++) {
@@ -728,11 +730,25 @@ static void test_ranks_follow_with_boxes(void **state) {
     whole_close(&w);
 }
 
+static void test_ranks_follow_with_boxes(void **state) {
+    (void)state;
+    ranks_follow("inproc:ranks", &by_default);
+}
+
+/* A form for receivers that hold the old weights whole is none for them: they take the plain one. */
+static void test_ranks_take_the_plain_form(void **state) {
+    (void)state;
+    xorcast_encoding encoding = XORCAST_ENCODING_INIT;
+    encoding.codec = XORCAST_CODEC_GAP;
+    encoding.old_weights = 1;
+    ranks_follow("inproc:plain-ranks", &encoding);
+}
+
 static void test_rank_takes_a_keyframe(void **state) {
     (void)state;
     whole w;
     rank_rig rank;
-    whole_open(&w, "inproc:rank-keyframe");
+    whole_open(&w, "inproc:rank-keyframe", &by_default);
     rank_open(&rank, &w, 1);
     publish(&w, 2, 1000000);
     must(rank.context, xorcast_subscriber_keyframe(rank.subscriber, TIMEOUT_MS));
@@ -854,6 +870,7 @@ int main(void) {
         cmocka_unit_test(test_digest_sees_swaps_and_top_bits),
         cmocka_unit_test(test_digest_does_not_see_chunks),
         cmocka_unit_test(test_ranks_follow_with_boxes),
+        cmocka_unit_test(test_ranks_take_the_plain_form),
         cmocka_unit_test(test_rank_takes_a_keyframe),
         cmocka_unit_test(test_strided_tensors_encode_and_apply),
         cmocka_unit_test(test_values_and_scales_move_together),
