@@ -15,6 +15,7 @@ static const struct {
     {XORCAST_CODEC_LZ4, "lz4"},
     {XORCAST_CODEC_SNAPPY, "snappy"},
     {XORCAST_CODEC_GAP, "gap"},
+    {XORCAST_CODEC_AUTO, "auto"},
 };
 #define CODEC_COUNT (sizeof codecs / sizeof codecs[0])
 

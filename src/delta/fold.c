@@ -208,7 +208,7 @@ static xorcast_status make_jobs(fold_job *job) {
         const fold_entry *entry = &job->entries[job->firsts[i]];
         job->results[i] = (xci_encode_job){.bytes = entry->chunk_bytes,
                                            .element_bytes = entry->block->element_bytes,
-                                           .codec = job->writer.encoding.codec,
+                                           .codec = xci_group_writer_codec(&job->writer),
                                            .segments = &job->whole,
                                            .segment_count = 1,
                                            .block = slot};
@@ -386,6 +386,7 @@ static void fill_manifest(const fold_job *job, const xorcast_delta_options *opti
     const xci_manifest *first = &job->inputs[0].reader.manifest;
     const xci_manifest *last = &job->inputs[job->input_count - 1].reader.manifest;
     manifest->info = last->info;
+    manifest->info.asked = manifest->encoding;
     manifest->info.base = first->info.base;
     memcpy(manifest->info.base_fingerprint, first->info.base_fingerprint,
            sizeof first->info.base_fingerprint);

@@ -88,33 +88,47 @@ static uint32_t write_raw(const xci_gap_input *input, uint8_t *out) {
     return input->bytes;
 }
 
+static uint32_t write_rival(const xci_gap_input *input, const xci_gap_rival *rival, uint8_t *out) {
+    if (rival == NULL)
+        return write_raw(input, out);
+    memcpy(out, rival->block, rival->bytes);
+    return rival->bytes;
+}
+
 /* All blocks; returns their bytes. */
-static uint64_t write_blocks(xci_gap_group_writer *writer, xci_record *record, bool raw) {
+static uint64_t write_blocks(xci_gap_group_writer *writer, xci_record *record,
+                             const xci_gap_rival *rivals, bool no_gap) {
     uint8_t *at = writer->payload;
     for (uint32_t i = 0; i < record->block_count; i++) {
         const xci_gap_input *input = &writer->inputs[i];
         xci_block *block = &record->blocks[i];
+        const xci_gap_rival *rival = rivals != NULL ? &rivals[i] : NULL;
+        const uint32_t limit = rival != NULL ? rival->limit : input->bytes;
         uint32_t bytes = XCI_GAP_TOO_LONG;
-        if (!raw)
-            bytes = xci_gap_write_block(&writer->encoder, input, writer->scratch, at, input->bytes);
+        if (!no_gap)
+            bytes = xci_gap_write_block(&writer->encoder, input, writer->scratch, at, limit);
         writer->kept[i] = bytes != XCI_GAP_TOO_LONG;
-        block->codec = writer->kept[i] ? XORCAST_CODEC_GAP : XORCAST_CODEC_RAW;
-        block->bytes = writer->kept[i] ? bytes : write_raw(input, at);
+        block->codec = rival != NULL ? rival->codec : XORCAST_CODEC_RAW;
+        if (writer->kept[i])
+            block->codec = XORCAST_CODEC_GAP;
+        else
+            bytes = write_rival(input, rival, at);
+        block->bytes = bytes;
         at += block->bytes;
     }
     return (uint64_t)(at - writer->payload);
 }
 
-static uint64_t raw_size(const xci_record *record) {
+static uint64_t size_without_gap(const xci_record *record, const xci_gap_rival *rivals) {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < record->block_count; i++)
-        bytes += record->blocks[i].chunk_bytes;
+        bytes += rivals != NULL ? rivals[i].bytes : record->blocks[i].chunk_bytes;
     return bytes;
 }
 
 xorcast_status xci_gap_group_write(xorcast_context *context, xci_gap_group_writer *writer,
                                    const xci_record *listed, const uint8_t *const *old,
-                                   xci_record *record_out) {
+                                   const xci_gap_rival *rivals, xci_record *record_out) {
     TRY(reserve(context, writer, listed));
     list_inputs(writer, listed, old);
     xci_gap_plan(&writer->encoder, writer->inputs, listed->block_count);
@@ -122,15 +136,16 @@ xorcast_status xci_gap_group_write(xorcast_context *context, xci_gap_group_write
     xci_record *record = record_out;
     record->blocks = writer->blocks;
     memcpy(record->blocks, listed->blocks, listed->block_count * sizeof(xci_block));
-    uint64_t bytes = write_blocks(writer, record, false);
+    uint64_t bytes = write_blocks(writer, record, rivals, false);
     record->params_bytes = 0;
     if (memchr(writer->kept, 1, record->block_count) != NULL)
         record->params_bytes =
             xci_gap_write_params(&writer->encoder, writer->inputs, writer->kept,
                                  record->block_count, writer->payload + bytes);
-    if (bytes + record->params_bytes >= raw_size(record)) { /* a few small chunks */
+    if (record->params_bytes != 0 &&
+        bytes + record->params_bytes >= size_without_gap(record, rivals)) { /* few small chunks */
         record->params_bytes = 0;
-        bytes = write_blocks(writer, record, true);
+        bytes = write_blocks(writer, record, rivals, true);
     }
     record->payload = writer->payload;
     record->raw_bytes = bytes + record->params_bytes;

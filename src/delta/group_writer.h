@@ -4,6 +4,7 @@
 #define XCI_GROUP_WRITER_H
 
 #include "codec/second_pass.h"
+#include "delta/auto_group_writer.h"
 #include "delta/gap_group_writer.h"
 #include "frame/record.h"
 
@@ -13,12 +14,16 @@ typedef struct xci_group_writer {
     xci_zstd_encoder *zstd;
     uint8_t *second;           /* the payload after the second pass */
     uint64_t second_capacity;
-    xci_gap_group_writer *gap; /* where the codec is gap */
+    xci_gap_group_writer *gap;   /* where the codec is gap */
+    xci_auto_group_writer *choice; /* where it is auto */
 } xci_group_writer;
 
 /* Checks the caller's settings and fills in defaults. BAD_ARGUMENT. */
 xorcast_status xci_encoding_check(xorcast_context *context, const xorcast_encoding *wanted,
                                   xorcast_encoding *encoding_out);
+
+/* The codec that the backend is to encode a writer's chunks in. */
+uint32_t xci_group_writer_codec(const xci_group_writer *writer);
 
 xorcast_status xci_group_writer_open(xci_group_writer *writer, xorcast_context *context,
                                      const xorcast_encoding *encoding);

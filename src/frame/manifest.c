@@ -82,7 +82,11 @@ static uint8_t *put_fixed(uint8_t *at, const xci_manifest *manifest) {
     *at++ = (uint8_t)manifest->encoding.codec;
     *at++ = (uint8_t)manifest->encoding.second_pass;
     xci_store32(at, (uint32_t)manifest->encoding.zstd_level);
-    return at + 4;
+    at += 4;
+    if (manifest->encoding.codec != XORCAST_CODEC_AUTO)
+        return at;
+    *at++ = (uint8_t)manifest->encoding.receiver;
+    return put64(at, manifest->encoding.link_bytes_per_second);
 }
 
 xorcast_status xci_manifest_write(xorcast_context *context, const xci_manifest *manifest,
@@ -182,6 +186,14 @@ static void read_fixed(xci_reader *r, uint32_t flags, xci_manifest *m) {
     m->encoding.codec = xci_read8(r);
     m->encoding.second_pass = xci_read8(r);
     m->encoding.zstd_level = (int32_t)xci_read32(r);
+    if (m->encoding.codec == XORCAST_CODEC_AUTO) {
+        m->encoding.receiver = xci_read8(r);
+        m->encoding.link_bytes_per_second = xci_read64(r);
+        r->bad |= m->encoding.receiver > XORCAST_RECEIVER_ENGINE;
+    }
+    m->info.asked = m->encoding;
+    m->info.asked.struct_size = (uint32_t)sizeof m->info.asked;
+    m->info.asked.old_weights = (flags & FLAG_NEEDS_OLD) != 0;
     read_counts(r, &info->counts);
     info->payload_bytes = xci_read_varint(r);
     info->chunk_encoded_bytes = xci_read_varint(r);

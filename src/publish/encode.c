@@ -99,7 +99,7 @@ static xorcast_status make_jobs(xci_encode_worker *worker, xorcast_bundle *old_b
         TRY(fetch(worker, new_bundle, 1, i, &used[1], &job->new_bytes));
         job->bytes = chunk->bytes;
         job->element_bytes = chunk->element_bytes;
-        job->codec = worker->writer.encoding.codec;
+        job->codec = xci_group_writer_codec(&worker->writer);
         job->segments = chunk->segments;
         job->segment_count = chunk->segment_count;
         job->block = slot;

@@ -163,6 +163,7 @@ xorcast_status xci_delta_encode(xorcast_bundle *old_bundle, xorcast_bundle *new_
                              .attachment_bytes = attachment_bytes};
     manifest.info.has_files = attachment != NULL;
     TRY(xci_encoding_check(context, &options->encoding, &manifest.encoding));
+    manifest.info.asked = manifest.encoding;
     TRY(xci_encode_workers_open(old_bundle, &manifest.encoding, &job.workers));
     xci_sink_writer writer = {0};
     xorcast_status status =

@@ -263,7 +263,7 @@ static void fill_manifest(xorcast_publisher *publisher, xci_form form, xci_manif
     info->offers_old_weights = !beside && publisher->encoding.old_weights == 1;
     info->chunk_encoded_bytes =
         beside ? publisher->pending.beside_encoded_bytes : publisher->pending.encoded_bytes;
-    manifest->encoding = publisher->encoding;
+    manifest->encoding = info->asked = publisher->encoding;
     manifest->layout_group_count = layout->group_count;
     manifest->layout_chunk_count = layout->chunk_count;
 }

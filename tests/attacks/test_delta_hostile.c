@@ -215,7 +215,8 @@ static const struct {
 } forms[] = {{XORCAST_CODEC_RAW, false},    {XORCAST_CODEC_RAW, true},
              {XORCAST_CODEC_LZ4, false},    {XORCAST_CODEC_LZ4, true},
              {XORCAST_CODEC_SNAPPY, false}, {XORCAST_CODEC_SNAPPY, true},
-             {XORCAST_CODEC_GAP, false},    {XORCAST_CODEC_GAP, true}};
+             {XORCAST_CODEC_GAP, false},    {XORCAST_CODEC_GAP, true},
+             {XORCAST_CODEC_AUTO, false},   {XORCAST_CODEC_AUTO, true}};
 #define FORM_COUNT (sizeof forms / sizeof *forms)
 
 /* ---- The maker itself ---- */

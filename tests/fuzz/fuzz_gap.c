@@ -54,7 +54,7 @@ static void check_again(const uint8_t *mask, const uint8_t *old, uint32_t n, boo
     xci_record record;
     uint8_t *out = malloc(n);
     demand(out != NULL);
-    demand(xci_gap_group_write(context, writer, &listed, knows_old ? &old : NULL, &record) ==
+    demand(xci_gap_group_write(context, writer, &listed, knows_old ? &old : NULL, NULL, &record) ==
            XORCAST_OK);
     demand(record.raw_bytes <= n);
     if (record.params_bytes > 0) {

@@ -44,6 +44,7 @@ static const struct {
     {"gap", XORCAST_CODEC_GAP, 1, WHOLE, "golden", 3, 4, 0},
     {"gap-zstd", XORCAST_CODEC_GAP, 0, WHOLE, "golden", 3, 4, 0},
     {"gap-small", XORCAST_CODEC_GAP, 1, SMALL, "golden", 3, 4, 0},
+    {"auto", XORCAST_CODEC_AUTO, 1, WHOLE, "golden", 3, 4, 0},
     {"gap-old-weights", XORCAST_CODEC_GAP, 1, WHOLE, "golden", 3, 4, 1},
 };
 #define CASES (sizeof cases / sizeof *cases)

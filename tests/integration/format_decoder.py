@@ -14,7 +14,7 @@ import xxhash
 import zstandard
 
 MASK = (1 << 64) - 1
-RAW, LZ4, SNAPPY, GAP = 1, 2, 3, 4
+RAW, LZ4, SNAPPY, GAP, AUTO = 1, 2, 3, 4, 5
 SMALL = 4096
 CHUNKS_MAX = 32768
 PART_MAX = 192 << 20
@@ -626,6 +626,8 @@ class Delta:
         need(14 <= chunk_log2 <= 20 and 20 <= group_log2 <= 26, "chunk or group size")
         self.chunk_bytes, self.group_bytes = 1 << chunk_log2, 1 << group_log2
         self.asked = reader.number(1), reader.number(1), reader.number(4)
+        if self.asked[0] == AUTO:
+            self.asked += reader.number(1), reader.number(8)
         self.counts = [reader.varint() for _ in range(6)]
         self.payload_bytes, self.encoded_bytes = reader.varint(), reader.varint()
         self.layout_groups, self.layout_chunks = reader.varint(), reader.varint()

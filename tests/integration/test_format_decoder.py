@@ -101,6 +101,8 @@ class Decoding(ToolTest):
             self.assertTrue(any(mask), "a chunk without a change has a block")
             if block.codec == ours.GAP:
                 self.assertLess(len(block.data), len(mask))
+            elif delta.asked[0] == ours.AUTO:
+                self.assertEqual((block.codec, block.data), ours.encode(block.codec, mask))
             elif delta.asked[0] != ours.GAP:
                 self.assertEqual((block.codec, block.data), ours.encode(delta.asked[0], mask))
         return masks
@@ -122,7 +124,8 @@ class Decoding(ToolTest):
                                     "500k", "--shards", shards, "--extras", "--lr-like")
                 for options in (("--codec", "raw"), ("--codec", "snappy"), ("--codec", "lz4"),
                                 ("--second-pass", "none"), ("--level", "9"), ("--codec", "gap"),
-                                ("--codec", "gap", "--old-weights")):
+                                ("--codec", "gap", "--old-weights"), ("--codec", "auto"),
+                                ("--codec", "auto", "--link-rate", "100m", "--receiver", "gpu")):
                     with self.subTest(dtype=dtype, shards=shards, options=options):
                         self.judge(old, new, self.diff(old, new, *options))
 

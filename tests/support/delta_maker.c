@@ -86,6 +86,10 @@ static void put_manifest(test_bytes *to, const made_delta *made) {
     put_number(to, made->codec, 1);
     put_number(to, made->second_pass, 1);
     put_number(to, made->zstd_level, 4);
+    if (made->codec == XORCAST_CODEC_AUTO) {
+        put_number(to, made->receiver, 1);
+        put_number(to, made->link, 8);
+    }
     for (unsigned i = 0; i < 6; i++)
         test_put_varint(to, made->counts[i]);
     for (unsigned i = 0; i < 6; i++)

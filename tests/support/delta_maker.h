@@ -54,6 +54,8 @@ typedef struct made_delta {
     uint8_t base_fingerprint[16], target_fingerprint[16];
     uint8_t chunk_log2, group_log2, codec, second_pass;
     uint32_t zstd_level;
+    uint8_t receiver; /* with codec 5 only; so is the link */
+    uint64_t link;
     uint64_t counts[6];
     uint64_t payload_bytes, encoded_bytes, layout_groups, layout_chunks, group_count, part_count;
     made_part parts[MADE_PARTS_MAX];

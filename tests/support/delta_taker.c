@@ -92,6 +92,10 @@ static void take_identity(cursor *c, made_delta *made) {
     made->codec = *take(c, 1);
     made->second_pass = *take(c, 1);
     made->zstd_level = (uint32_t)take_number(c, 4);
+    if (made->codec == XORCAST_CODEC_AUTO) {
+        made->receiver = *take(c, 1);
+        made->link = take_number(c, 8);
+    }
 }
 
 void made_take(made_delta *made, const test_bytes *delta) {

@@ -101,7 +101,7 @@ static void test_names(void **state) {
     }
     uint32_t codec = 99;
     assert_null(xci_codec_name(0));
-    assert_null(xci_codec_name(5));
+    assert_null(xci_codec_name(6));
     assert_false(xci_codec_find("lz", &codec));
     assert_false(xci_codec_find("", &codec));
     assert_int_equal(codec, 99);

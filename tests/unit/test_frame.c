@@ -31,7 +31,7 @@ static xci_manifest full_manifest(xci_part *parts, uint64_t part_count) {
         memset(parts[p].hash.bytes, (int)p, sizeof parts[p].hash.bytes);
         m.info.group_count += 1 + p;
     }
-    m.encoding = (xorcast_encoding){0, XORCAST_CODEC_SNAPPY, 1, -7, 0};
+    m.encoding = (xorcast_encoding){0, XORCAST_CODEC_SNAPPY, 1, -7, 0, 0, 0};
     return m;
 }
 

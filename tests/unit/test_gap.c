@@ -124,7 +124,7 @@ static encoded encode(group *g, bool knows_old) {
     for (uint32_t twice = 0; twice < 2; twice++) { /* nothing is left over from another group */
         xci_record copy;
         assert_int_equal(
-            xci_gap_group_write(context, writer, &record, knows_old ? old : NULL, &copy),
+            xci_gap_group_write(context, writer, &record, knows_old ? old : NULL, NULL, &copy),
             XORCAST_OK);
         if (twice == 0)
             continue;
