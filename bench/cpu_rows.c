@@ -80,8 +80,7 @@ static bool parse(int argc, char **argv, options *o) {
         {"bytes", 1, NULL, 'b'},     {"threads", 1, NULL, 't'}, {"density", 1, NULL, 'd'},
         {"clustered", 0, NULL, 'c'}, {"dtype", 1, NULL, 'k'},   {"second-pass", 0, NULL, 's'},
         {"repeat", 1, NULL, 'r'},    {"digest", 0, NULL, 'g'},  {"dump", 1, NULL, 'u'},
-        {"codec", 1, NULL, 'o'},
-        {"help", 0, NULL, 'h'},      {NULL, 0, NULL, 0}};
+        {"codec", 1, NULL, 'o'},     {"help", 0, NULL, 'h'},    {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", table, NULL)) != -1;) {
         switch (c) {
         case 'b':

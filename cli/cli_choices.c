@@ -35,8 +35,8 @@ void cli_choices_print(const xorcast_delta_info *info, const xorcast_delta_choic
     for (uint32_t c = XORCAST_CODEC_RAW; c <= XORCAST_CODEC_GAP; c++) {
         if (choices->chunks[c] == 0)
             continue;
-        printf("%-12s%s for %s chunks, %s", label, codec_name(c), cli_count(choices->chunks[c]).text,
-               cli_bytes((double)choices->encoded[c]).text);
+        printf("%-12s%s for %s chunks, %s", label, codec_name(c),
+               cli_count(choices->chunks[c]).text, cli_bytes((double)choices->encoded[c]).text);
         if (c == XORCAST_CODEC_GAP)
             printf(" and %s of parameters; dense %s, beside old weights %s",
                    cli_bytes((double)choices->params_bytes).text,

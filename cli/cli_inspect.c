@@ -1,5 +1,5 @@
-/* xorcast inspect: what a delta says of itself: its versions, counts and sizes, and which codecs its
- * chunks are in. */
+/* xorcast inspect: what a delta says of itself: its versions, counts and sizes, and which codecs
+ * its chunks are in. */
 #include "cli_choices.h"
 #include "cli_commands.h"
 #include "cli_files.h"

@@ -46,7 +46,7 @@ static const option_row rows[] = {
     {"codec", 0, CODEC, ENCODERS | CLI_BENCH, AT(encoding.codec), 0, 0, "NAME",
      "raw, lz4, snappy, gap, or auto: the best for each chunk (lz4)"},
     {"link-rate", 0, SIZE, ENCODERS | CLI_BENCH, AT(encoding.link_bytes_per_second), 1, UINT64_MAX,
-     "BYTES", "with auto: least time on a link of so many bytes a second; without it, fewest bytes"},
+     "BYTES", "with auto: least time on a link of so many bytes a second"},
     {"receiver", 0, RECEIVER, ENCODERS | CLI_BENCH, AT(encoding.receiver), 0, 0, "NAME",
      "with auto and a rate: the weakest receiver: cpu, gpu, or engine (cpu)"},
     {"old-weights", 0, FLAG, CLI_DIFF | CLI_PUBLISH | CLI_BENCH, AT(old_weights), 0, 0, NULL,

@@ -286,16 +286,19 @@ typedef struct xorcast_encoding {
     uint32_t codec;        /* xorcast_codec; 0: LZ4. A chunk is raw wherever that is not larger */
     uint32_t second_pass;  /* 0: zstd over each group where it helps; 1: none */
     int32_t zstd_level;    /* 0: 1 */
-    /* 1, with gap or auto: chunks are encoded for receivers that hold the weights before the change whole,
-     * which takes a third off. A publisher offers the plain form beside it, for ranks with boxes and
-     * for samplers that are several versions behind. 0: the plain form only. */
+    /* 1, with gap or auto: chunks are encoded for receivers that hold the weights before the
+     * change whole, which takes a third off. A publisher offers the plain form beside it, for
+     * ranks with boxes and for samplers that are several versions behind. 0: the plain form
+     * only. */
     uint32_t old_weights;
-    /* With auto. A rate: the time from encoded to committed is minimised, on a link of so many bytes a
-     * second and for the weakest receiver, by prices that the library knows. 0: bytes are. */
+    /* With auto. A rate: the time from encoded to committed is minimised, on a link of so many
+     * bytes a second and for the weakest receiver, by prices that the library knows. 0: bytes
+     * are. */
     uint64_t link_bytes_per_second;
     uint32_t receiver; /* xorcast_receiver */
 } xorcast_encoding;
-#define XORCAST_ENCODING_INIT {(uint32_t)sizeof(xorcast_encoding), 0, 0, 0, 0, 0, 0}
+#define XORCAST_ENCODING_INIT                                                                      \
+    { (uint32_t)sizeof(xorcast_encoding), 0, 0, 0, 0, 0, 0 }
 
 typedef struct xorcast_counts {
     uint64_t bits_changed, bytes_changed, elements_changed;
@@ -353,18 +356,17 @@ typedef struct xorcast_delta_options {
 
 /* What became of the chunks of a delta, by codec: index an xorcast_codec. */
 typedef struct xorcast_delta_choices {
-    uint64_t chunks[5];  /* how many are in it */
-    uint64_t encoded[5]; /* their bytes before the second pass */
-    uint64_t gap_dense, gap_old_weights;   /* of the gap chunks, how many */
-    uint64_t params_bytes;                 /* of groups that have gap chunks */
+    uint64_t chunks[5];                             /* how many are in it */
+    uint64_t encoded[5];                            /* their bytes before the second pass */
+    uint64_t gap_dense, gap_old_weights;            /* of the gap chunks, how many */
+    uint64_t params_bytes;                          /* of groups that have gap chunks */
     uint64_t second_pass_groups, second_pass_bytes; /* groups that went through it; what it saved */
 } xorcast_delta_choices;
 
 /* Counts from the bytes of a whole delta; no weights are needed. Fails as reading it does. */
-XORCAST_API xorcast_status xorcast_delta_explain(xorcast_context *context,
-                                                 const xorcast_source *source,
-                                                 xorcast_delta_choices *choices_out)
-    XORCAST_MUST_USE;
+XORCAST_API xorcast_status
+xorcast_delta_explain(xorcast_context *context, const xorcast_source *source,
+                      xorcast_delta_choices *choices_out) XORCAST_MUST_USE;
 
 /* Writes the delta that turns `old_bundle`'s bytes into `new_bundle`'s to `sink`, in order, in
  * pieces. Same bytes and options, same delta, for any thread count and CPU. LAYOUT_MISMATCH if the

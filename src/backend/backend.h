@@ -28,8 +28,8 @@ typedef struct xci_encode_job {
     uint8_t *block;                       /* room for `bytes` + XCI_BLOCK_SLACK */
     /* results */
     uint32_t block_bytes;                 /* 0: nothing changed */
-    /* raw where the wanted codec is not smaller; for gap, whose blocks need the whole group, the list
-     * of changed words (codec/words_block.h) or raw */
+    /* raw where the wanted codec is not smaller; for gap, whose blocks need the whole group, the
+     * list of changed words (codec/words_block.h) or raw */
     uint32_t block_codec;
     uint32_t bytes_changed, elements_changed;
     uint64_t bits_changed;

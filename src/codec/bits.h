@@ -21,7 +21,9 @@ typedef struct xci_bit_writer {
     uint32_t held_bits;
 } xci_bit_writer;
 
-static inline xci_bit_writer xci_bits_write(uint8_t *at) { return (xci_bit_writer){at, 0, 0}; }
+static inline xci_bit_writer xci_bits_write(uint8_t *at) {
+    return (xci_bit_writer){at, 0, 0};
+}
 
 /* `value` has no bits beyond `count`, 0 .. 56. Writes 8 bytes, of which the whole ones stay. */
 static inline void xci_put_bits(xci_bit_writer *writer, uint64_t value, uint32_t count) {
@@ -54,7 +56,7 @@ typedef struct xci_bit_reader {
     const uint8_t *at, *end;
     uint64_t held; /* bits read from the bytes before `at`, and zeros above */
     uint32_t held_bits;
-    bool bad;      /* something was taken beyond the end; stays */
+    bool bad; /* something was taken beyond the end; stays */
 } xci_bit_reader;
 
 static inline xci_bit_reader xci_bits_read(const uint8_t *at, const uint8_t *end) {

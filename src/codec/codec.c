@@ -11,11 +11,8 @@ static const struct {
     uint32_t codec;
     const char *name;
 } codecs[] = {
-    {XORCAST_CODEC_RAW, "raw"},
-    {XORCAST_CODEC_LZ4, "lz4"},
-    {XORCAST_CODEC_SNAPPY, "snappy"},
-    {XORCAST_CODEC_GAP, "gap"},
-    {XORCAST_CODEC_AUTO, "auto"},
+    {XORCAST_CODEC_RAW, "raw"}, {XORCAST_CODEC_LZ4, "lz4"},   {XORCAST_CODEC_SNAPPY, "snappy"},
+    {XORCAST_CODEC_GAP, "gap"}, {XORCAST_CODEC_AUTO, "auto"},
 };
 #define CODEC_COUNT (sizeof codecs / sizeof codecs[0])
 

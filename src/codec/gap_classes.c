@@ -44,8 +44,8 @@ typedef struct counter {
 static inline void count_key(void *state, uint32_t position, uint64_t value, uint32_t width) {
     const counter *c = state;
     (void)value;
-    c->draft->key_changes[xci_gap_key(
-        xci_gap_load(c->input->old, c->input->bytes, width, position), width)]++;
+    c->draft->key_changes[xci_gap_key(xci_gap_load(c->input->old, c->input->bytes, width, position),
+                                      width)]++;
 }
 
 static inline void count_step(void *state, uint32_t position, uint64_t value, uint32_t width) {
@@ -70,8 +70,7 @@ static uint64_t cost(const xci_gap_draft *draft, const range *r) {
     const uint64_t fixed = CLASS_BITS + (uint64_t)STREAM_BITS * draft->chunk_count;
     if (r->changes == 0)
         return fixed * 256;
-    const uint64_t gaps =
-        r->changes * (xci_gap_log2(r->elements) - xci_gap_log2(r->changes) + 384);
+    const uint64_t gaps = r->changes * (xci_gap_log2(r->elements) - xci_gap_log2(r->changes) + 384);
     return fixed * 256 + xci_min(gaps, r->elements * 256);
 }
 

@@ -1,5 +1,5 @@
-/* Decoding of blocks: see gap_group.h. Positions, values and ends of streams are checked as they are
- * read; what does not fit makes the block damaged. */
+/* Decoding of blocks: see gap_group.h. Positions, values and ends of streams are checked as they
+ * are read; what does not fit makes the block damaged. */
 #include "codec/gap_elements.h"
 
 /* Changed elements of a chunk, each behind its gap. */

@@ -1,6 +1,6 @@
-/* Elements of a chunk in memory: 4 bits to 8 bytes wide, the last one perhaps cut off by the chunk's
- * end, where what is missing counts as 0. `width` is a constant wherever speed matters, so that the
- * compiler makes one loop for each. */
+/* Elements of a chunk in memory: 4 bits to 8 bytes wide, the last one perhaps cut off by the
+ * chunk's end, where what is missing counts as 0. `width` is a constant wherever speed matters,
+ * so that the compiler makes one loop for each. */
 #ifndef XCI_GAP_ELEMENTS_H
 #define XCI_GAP_ELEMENTS_H
 

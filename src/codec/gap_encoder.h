@@ -1,5 +1,5 @@
-/* Encoding a group in the gap codec. All changed chunks of the group are known first: how wide their
- * elements are, which shape each chunk has, and the codes of values follow from all of them
+/* Encoding a group in the gap codec. All changed chunks of the group are known first: how wide
+ * their elements are, which shape each chunk has, and the codes of values follow from all of them
  * (gap_plan.c); then blocks (gap_write.c) and parameters (gap_params.c) are written. The same input
  * gives the same bytes on every machine: all decisions are made with whole numbers.
  *
@@ -56,8 +56,8 @@ void xci_gap_count_old(xci_gap_encoder *encoder, const xci_gap_input *inputs, ui
 /* Bits of a best code for symbols of these counts, and their tails, times 256: an estimate. */
 uint64_t xci_gap_cost(const uint32_t *counts, uint32_t width, uint32_t head);
 
-/* The block of a planned chunk; XCI_GAP_TOO_LONG if it would have `limit` bytes or more, which are no
- * more than the chunk's. `out` has room for XCI_GAP_SLACK beyond them. */
+/* The block of a planned chunk; XCI_GAP_TOO_LONG if it would have `limit` bytes or more, which
+ * are no more than the chunk's. `out` has room for XCI_GAP_SLACK beyond them. */
 #define XCI_GAP_TOO_LONG UINT32_MAX
 #define XCI_GAP_SLACK 64u
 #define XCI_GAP_SCRATCH(chunk_bytes) (XCI_GAP_CLASSES * ((uint64_t)(chunk_bytes) + XCI_GAP_SLACK))
@@ -67,7 +67,7 @@ uint32_t xci_gap_write_block(const xci_gap_encoder *encoder, const xci_gap_input
 /* The group's parameters. `kept[i]`: chunk i is in this codec; at least one is. At most
  * XCI_GAP_PARAMS_BYTES(count). */
 #define XCI_GAP_PARAMS_BYTES(count)                                                                \
-    (XCI_GAP_TABLES * (XCI_PREFIX_BYTES + 1) + XCI_GAP_SHAPES * 64 + (uint64_t)(count) * 8 + 64)
+    (XCI_GAP_TABLES * (XCI_PREFIX_BYTES + 1) + XCI_GAP_SHAPES * 64 + (uint64_t)(count)*8 + 64)
 uint32_t xci_gap_write_params(xci_gap_encoder *encoder, const xci_gap_input *inputs,
                               const uint8_t *kept, uint32_t count, uint8_t *out);
 

@@ -2,11 +2,11 @@
  * limit. docs/format.md, "Gap", is the law. Writers and readers of it include this; it owns no
  * memory but what a group's parameters are read into.
  *
- * A chunk is cut into elements of 4 bits to 8 bytes. A *shape* of the group says how: their width,
- * and whether all elements are listed (dense) or only changed ones, each behind the gap of unchanged
- * ones before it. Values are symbols of a prefix code and bits as they are. A shape that knows the
- * old weights puts the elements into classes by their old bytes; each class has a stream, densities
- * and a code of its own, and values are steps in the last place. */
+ * A chunk is cut into elements of 4 bits to 8 bytes. A *shape* of the group says how: their
+ * width, and whether all elements are listed (dense) or only changed ones, each behind the gap
+ * of unchanged ones before it. Values are symbols of a prefix code and bits as they are. A shape
+ * that knows the old weights puts the elements into classes by their old bytes; each class has a
+ * stream, densities and a code of its own, and values are steps in the last place. */
 #ifndef XCI_GAP_FORMAT_H
 #define XCI_GAP_FORMAT_H
 
@@ -25,7 +25,9 @@
 
 /* ---- Elements ---- */
 
-static inline uint32_t xci_gap_element_bits(uint32_t width) { return 4u << width; }
+static inline uint32_t xci_gap_element_bits(uint32_t width) {
+    return 4u << width;
+}
 
 static inline uint32_t xci_gap_element_count(uint32_t width, uint32_t bytes) {
     return width == 0 ? 2 * bytes : (uint32_t)xci_divide_up(bytes, 1u << (width - 1));
@@ -38,10 +40,10 @@ static inline uint32_t xci_gap_element_count(uint32_t width, uint32_t bytes) {
  * together with the group's prior, it is the smallest k with count << (k + 1) >= passed. */
 
 #define XCI_GAP_WINDOW 16u
-#define XCI_GAP_PRIOR 2u         /* changes that the prior stands for */
+#define XCI_GAP_PRIOR 2u /* changes that the prior stands for */
 #define XCI_GAP_PRIOR_MAX (1u << 23)
-#define XCI_GAP_ONES 20u         /* as many ones: the gap follows as it is */
-#define XCI_GAP_PLAIN_BITS 21u   /* 1 MiB of nibbles */
+#define XCI_GAP_ONES 20u       /* as many ones: the gap follows as it is */
+#define XCI_GAP_PLAIN_BITS 21u /* 1 MiB of nibbles */
 
 typedef struct xci_gap_window {
     uint32_t prior;                /* elements that XCI_GAP_PRIOR changes take */
@@ -71,8 +73,8 @@ static inline void xci_gap_pass(xci_gap_window *window, uint32_t position) {
 
 /* ---- Values ----
  *
- * With `head` bits h, a value of L bits is its own symbol if L <= h + 1; else the symbol tells L and
- * the h bits behind its first one, and the other L - 1 - h follow as they are. */
+ * With `head` bits h, a value of L bits is its own symbol if L <= h + 1; else the symbol tells L
+ * and the h bits behind its first one, and the other L - 1 - h follow as they are. */
 
 static inline uint32_t xci_gap_head_max(uint32_t width) {
     static const uint8_t most[XCI_GAP_WIDTHS] = {3, 7, 6, 5, 4}; /* at most 1024 symbols */
@@ -145,9 +147,9 @@ typedef struct xci_gap_class {
 } xci_gap_class;
 
 typedef struct xci_gap_shape {
-    uint32_t width;        /* elements have 4 << width bits */
+    uint32_t width; /* elements have 4 << width bits */
     bool dense, knows_old;
-    uint32_t class_count;  /* 1 unless it knows the old weights */
+    uint32_t class_count; /* 1 unless it knows the old weights */
     xci_gap_class classes[XCI_GAP_CLASSES];
     uint8_t class_of[XCI_GAP_KEYS];
 } xci_gap_shape;

@@ -1,12 +1,11 @@
-/* The parameters of a group in the gap codec, as they are read: shapes, tables, and which shape each
- * chunk has. Read once for a group, then any number of threads decode its chunks.
+/* The parameters of a group in the gap codec, as they are read: shapes, tables, and which shape
+ * each chunk has. Read once for a group, then any number of threads decode its chunks.
  *
  * Owns the checking of everything that foreign parameters say. */
 #ifndef XCI_GAP_GROUP_H
 #define XCI_GAP_GROUP_H
 
 #include "codec/gap_format.h"
-
 
 typedef struct xci_gap_place {
     uint32_t chunk_bytes; /* 0: the block is of another codec */
@@ -36,14 +35,14 @@ static inline bool xci_gap_knows_old(const xci_gap_group *group, uint32_t index)
     return group->shapes[group->places[index].shape].knows_old;
 }
 
-/* Decodes block `index` of the record into the mask of its chunk, places[index].chunk_bytes. `old` is
- * the chunk before the change, read only if the block's shape knows it. False: the block is damaged;
- * `mask` is rubbish then. */
+/* Decodes block `index` of the record into the mask of its chunk, places[index].chunk_bytes.
+ * `old` is the chunk before the change, read only if the block's shape knows it. False: the
+ * block is damaged; `mask` is rubbish then. */
 bool xci_gap_decode(const xci_gap_group *group, uint32_t index, const uint8_t *block,
                     uint64_t block_bytes, const uint8_t *old, uint8_t *mask);
 
-/* The same XORed into `bytes_at`: the mask if that is all zeros, or weights, which are rubbish if the
- * block is damaged. `old` must not overlap it. */
+/* The same XORed into `bytes_at`: the mask if that is all zeros, or weights, which are rubbish
+ * if the block is damaged. `old` must not overlap it. */
 bool xci_gap_change_by(const xci_gap_group *group, uint32_t index, const uint8_t *block,
                        uint64_t block_bytes, const uint8_t *old, uint8_t *bytes_at);
 

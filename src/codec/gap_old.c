@@ -1,9 +1,9 @@
-/* Decoding of blocks that know the old weights: see gap_group.h. Each element's class follows from its
- * old bytes; a change is a step from them.
+/* Decoding of blocks that know the old weights: see gap_group.h. Each element's class follows from
+ * its old bytes; a change is a step from them.
  *
- * Changed elements are found by their ranks within their classes: elements are counted by class, 32
- * at a time in the eight bytes of a word, and looked at one by one only where a change is among
- * them. */
+ * Changed elements are found by their ranks within their classes: elements are counted by class,
+ * 32 at a time in the eight bytes of a word, and looked at one by one only where a change is
+ * among them. */
 #include "codec/gap_elements.h"
 
 #define RUN 32u
@@ -49,8 +49,8 @@ typedef struct scan {
     const uint8_t *old;
     uint8_t *mask;
     uint32_t bytes, count;
-    uint32_t seen[XCI_GAP_CLASSES];    /* elements of each class before the run */
-    uint64_t lanes[XCI_GAP_KEYS];      /* for each key, a one in the byte of its class */
+    uint32_t seen[XCI_GAP_CLASSES]; /* elements of each class before the run */
+    uint64_t lanes[XCI_GAP_KEYS];   /* for each key, a one in the byte of its class */
 } scan;
 
 XCI_GAP_INLINE uint64_t step_mask(uint64_t old_element, uint64_t value, uint32_t width) {
@@ -66,8 +66,7 @@ XCI_GAP_INLINE bool change_some(scan *s, uint32_t first, uint32_t end, uint32_t 
         if (s->seen[c]++ != of_class->rank)
             continue;
         const uint64_t change = step_mask(element, of_class->value, width);
-        if (!xci_gap_change(s->mask, s->bytes, width, i, change) ||
-            !advance(of_class, s->count))
+        if (!xci_gap_change(s->mask, s->bytes, width, i, change) || !advance(of_class, s->count))
             return false;
     }
     return true;
@@ -80,7 +79,8 @@ XCI_GAP_INLINE bool decode_sparse(scan *s, uint32_t width) {
         uint64_t counts = 0;
         bool changes = false;
         for (uint32_t i = 0; i < RUN; i++)
-            counts += s->lanes[xci_gap_key(xci_gap_load(s->old, s->bytes, width, first + i), width)];
+            counts +=
+                s->lanes[xci_gap_key(xci_gap_load(s->old, s->bytes, width, first + i), width)];
         for (uint32_t c = 0; c < class_count; c++)
             changes |= s->streams[c].rank - s->seen[c] < (counts >> 8 * c & 255);
         if (changes) {

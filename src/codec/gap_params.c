@@ -1,13 +1,13 @@
-/* Writing of a group's parameters: see gap_encoder.h. Shapes, tables and sizes that no chunk uses are
- * left out, and the rest is numbered as it comes. */
+/* Writing of a group's parameters: see gap_encoder.h. Shapes, tables and sizes that no chunk
+ * uses are left out, and the rest is numbered as it comes. */
 #include "codec/gap_encoder.h"
 
 #define NOT_USED UINT32_MAX
 
 typedef struct numbering {
     uint32_t shape_count, table_count;
-    uint32_t shapes[XCI_GAP_SHAPES];  /* the draft of each shape */
-    uint32_t tables[XCI_GAP_TABLES];  /* the code of each table */
+    uint32_t shapes[XCI_GAP_SHAPES]; /* the draft of each shape */
+    uint32_t tables[XCI_GAP_TABLES]; /* the code of each table */
     uint32_t table_of[XCI_GAP_TABLES];
 } numbering;
 

@@ -15,8 +15,8 @@ uint64_t xci_gap_cost(const uint32_t *counts, uint32_t width, uint32_t head) {
     const uint64_t log2_total = xci_gap_log2(total);
     for (uint32_t s = 0; s < symbol_count; s++)
         if (counts[s] != 0)
-            cost += counts[s] * (log2_total - xci_gap_log2(counts[s]) +
-                                 xci_gap_tail_bits(s, head) * 256) +
+            cost += counts[s] *
+                        (log2_total - xci_gap_log2(counts[s]) + xci_gap_tail_bits(s, head) * 256) +
                     TABLE_BITS * 256;
     return cost;
 }

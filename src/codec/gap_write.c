@@ -1,4 +1,5 @@
-/* Writing of blocks: see gap_encoder.h. */
+/* Writing of blocks: see gap_encoder.h. A stream that reaches its limit is given up; the slack behind
+ * the limit takes what was written by then. */
 #include "codec/gap_input.h"
 
 typedef struct writer {
@@ -16,7 +17,8 @@ static inline void put_value(writer *w, uint64_t value) {
         xci_put_many_bits(&w->bits, xci_low_bits(value, tail_bits), tail_bits);
 }
 
-/* A change is at most 14 bytes long, so that one that begins before the limit stays in the slack. */
+/* A change is at most 14 bytes long, so that one that begins before the limit stays in the
+ * slack. */
 static inline void put_change(writer *w, uint32_t position, uint64_t value) {
     const uint32_t gap = position - w->window.next, k = xci_gap_parameter(&w->window);
     const uint32_t ones = gap >> k;

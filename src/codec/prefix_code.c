@@ -245,8 +245,7 @@ static void fill_table(const uint8_t *lengths, uint32_t symbol_count, xci_prefix
         for (uint32_t s = 0; s < symbol_count; s++) {
             if (lengths[s] != length)
                 continue;
-            for (uint32_t at = reverse(code, XCI_PREFIX_LONGEST); at < COMPLETE;
-                 at += 1u << length)
+            for (uint32_t at = reverse(code, XCI_PREFIX_LONGEST); at < COMPLETE; at += 1u << length)
                 table->entries[at] = (uint16_t)(s << 4 | length);
             code += COMPLETE >> length;
         }

@@ -47,8 +47,7 @@ static inline void xci_put_symbol(xci_bit_writer *writer, const xci_prefix_code 
 
 /* At least XCI_PREFIX_LONGEST bits are held, or all that are left. */
 static inline uint32_t xci_take_symbol(xci_bit_reader *reader, const xci_prefix_table *table) {
-    const uint32_t entry =
-        table->entries[reader->held & ((1u << XCI_PREFIX_LONGEST) - 1)];
+    const uint32_t entry = table->entries[reader->held & ((1u << XCI_PREFIX_LONGEST) - 1)];
     xci_drop_bits(reader, entry & 15);
     return entry >> 4;
 }

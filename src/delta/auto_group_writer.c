@@ -1,8 +1,8 @@
 /* Groups in the codec `auto`: see auto_group_writer.h.
  *
- * Every chunk is encoded in all codecs. Without the second pass each takes the cheapest. With it the
- * mixture of these, and the group in each codec alone, are compressed as well, because what is
- * longer before the second pass may be shorter after it. */
+ * Every chunk is encoded in all codecs. Without the second pass each takes the cheapest. With it
+ * the mixture of these, and the group in each codec alone, are compressed as well, because what
+ * is longer before the second pass may be shorter after it. */
 #include "delta/auto_group_writer.h"
 
 #include <string.h>

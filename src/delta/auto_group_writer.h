@@ -1,5 +1,5 @@
-/* A group's changed chunks in the codec `auto`: each in the codec that is cheapest for it, and the whole
- * group through the second pass where that is. One for each group writer. */
+/* A group's changed chunks in the codec `auto`: each in the codec that is cheapest for it, and
+ * the whole group through the second pass where that is. One for each group writer. */
 #ifndef XCI_AUTO_GROUP_WRITER_H
 #define XCI_AUTO_GROUP_WRITER_H
 

@@ -1,5 +1,5 @@
-/* What the codec `auto` minimises: bytes, or the time from encoded to committed on a link and a receiver
- * that the caller names. Owns the prices; the choosing is auto_group_writer.c's. */
+/* What the codec `auto` minimises: bytes, or the time from encoded to committed on a link and a
+ * receiver that the caller names. Owns the prices; the choosing is auto_group_writer.c's. */
 #ifndef XCI_CHOICE_H
 #define XCI_CHOICE_H
 

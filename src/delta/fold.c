@@ -155,7 +155,8 @@ static xorcast_status list_entries(fold_job *job) {
         TRY(grow(job->context, &job->entries, &job->entries_capacity,
                  (job->entry_count + record->block_count) * sizeof(fold_entry)));
         for (uint32_t b = 0; b < record->block_count; b++) {
-            job->entries[job->entry_count++] = (fold_entry){record, b, &record->blocks[b], bytes, i, 0};
+            job->entries[job->entry_count++] =
+                (fold_entry){record, b, &record->blocks[b], bytes, i, 0};
             bytes += record->blocks[b].bytes;
         }
     }
@@ -355,10 +356,11 @@ static xorcast_status open_inputs(fold_job *job, const xorcast_source *sources) 
         xci_group_reader_open(&input->group, job->context);
         TRY(xci_delta_reader_open(job->context, &sources[i], &input->reader));
         if (input->reader.manifest.info.needs_old_weights)
-            FAIL(job->context, XORCAST_UNSUPPORTED,
-                 "delta %llu can be decoded only beside the weights that it starts from; fold plain "
-                 "deltas, or apply this one",
-                 (unsigned long long)i);
+            FAIL(
+                job->context, XORCAST_UNSUPPORTED,
+                "delta %llu can be decoded only beside the weights that it starts from; fold plain "
+                "deltas, or apply this one",
+                (unsigned long long)i);
         if (i > 0)
             TRY(check_link(job->context, &job->inputs[i - 1].reader.manifest,
                            &input->reader.manifest, i));

@@ -9,7 +9,7 @@
 struct xci_gap_group_writer {
     xci_gap_encoder encoder;
     xci_gap_input *inputs;
-    uint8_t *kept;    /* for each input: its block is of the gap codec */
+    uint8_t *kept; /* for each input: its block is of the gap codec */
     uint8_t *scratch;
     uint8_t *payload;
     xci_block *blocks;
@@ -139,9 +139,8 @@ xorcast_status xci_gap_group_write(xorcast_context *context, xci_gap_group_write
     uint64_t bytes = write_blocks(writer, record, rivals, false);
     record->params_bytes = 0;
     if (memchr(writer->kept, 1, record->block_count) != NULL)
-        record->params_bytes =
-            xci_gap_write_params(&writer->encoder, writer->inputs, writer->kept,
-                                 record->block_count, writer->payload + bytes);
+        record->params_bytes = xci_gap_write_params(&writer->encoder, writer->inputs, writer->kept,
+                                                    record->block_count, writer->payload + bytes);
     if (record->params_bytes != 0 &&
         bytes + record->params_bytes >= size_without_gap(record, rivals)) { /* few small chunks */
         record->params_bytes = 0;

@@ -63,13 +63,13 @@ xorcast_status xci_chunk_digest(xorcast_bundle *bundle, uint64_t index, uint8_t 
 
 /* The bytes that changed, in place or in the worker's copy, which is then written back. */
 static xorcast_status apply_block(xci_apply_worker *worker, xorcast_bundle *bundle,
-                                  const xci_chunk *chunk, const xci_record *record,
-                                  uint32_t index, const uint8_t *bytes, const uint8_t **now_out) {
+                                  const xci_chunk *chunk, const xci_record *record, uint32_t index,
+                                  const uint8_t *bytes, const uint8_t **now_out) {
     const xci_block *block = &record->blocks[index];
     const xci_place place = {chunk->tensor, chunk->index, 0};
     uint8_t *direct = xci_chunk_direct(bundle, chunk);
-    const bool ready =
-        worker->own_blocks ? block->codec == XORCAST_CODEC_LZ4 || block->codec == XORCAST_CODEC_RAW
+    const bool ready = worker->own_blocks
+                           ? block->codec == XORCAST_CODEC_LZ4 || block->codec == XORCAST_CODEC_RAW
                            : xci_codec_is_ready(block->codec, bytes, block->bytes, chunk->bytes);
     if (direct != NULL && ready) {
         const xci_block_job job = {.block = bytes,

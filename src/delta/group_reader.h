@@ -1,5 +1,5 @@
-/* From a record back to the encoded chunks of its group: the second pass undone, and the parameters of
- * the gap codec read. One reader for each worker. */
+/* From a record back to the encoded chunks of its group: the second pass undone, and the
+ * parameters of the gap codec read. One reader for each worker. */
 #ifndef XCI_GROUP_READER_H
 #define XCI_GROUP_READER_H
 

@@ -14,7 +14,7 @@ typedef struct xci_group_writer {
     xci_zstd_encoder *zstd;
     uint8_t *second;           /* the payload after the second pass */
     uint64_t second_capacity;
-    xci_gap_group_writer *gap;   /* where the codec is gap */
+    xci_gap_group_writer *gap;     /* where the codec is gap */
     xci_auto_group_writer *choice; /* where it is auto */
 } xci_group_writer;
 
@@ -35,8 +35,8 @@ typedef struct xci_written {
     uint64_t raw_bytes; /* of the payload before the second pass */
 } xci_written;
 
-/* `listed` has group, blocks, raw_bytes and the payload as the backend made it. `old`: the bytes of each
- * block's chunk before the change; the record then needs them too. NULL: the plain form. */
+/* `listed` has group, blocks, raw_bytes and the payload as the backend made it. `old`: the bytes
+ * of each block's chunk before the change; the record then needs them too. NULL: the plain form. */
 xorcast_status xci_group_write(xci_group_writer *writer, const xci_record *listed,
                                const uint8_t *const *old, xci_written *written_out);
 

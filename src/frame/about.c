@@ -48,7 +48,9 @@ xorcast_status xci_about_read(xorcast_context *context, const uint8_t *bytes, ui
 
 typedef unsigned long long ull;
 
-static const char *folder_of(xci_form form) { return form == XCI_FORM_PLAIN ? "" : "beside/"; }
+static const char *folder_of(xci_form form) {
+    return form == XCI_FORM_PLAIN ? "" : "beside/";
+}
 
 void xci_name_manifest(uint64_t step, xci_form form, char name[XCI_OBJECT_NAME_BYTES]) {
     snprintf(name, XCI_OBJECT_NAME_BYTES, "version/%llu/%smanifest", (ull)step, folder_of(form));

@@ -11,7 +11,7 @@ static const uint8_t foot_magic[8] = {'X', 'O', 'R', 'C', 'E', 'N', 'D', 0};
 #define FLAG_FILES 4u
 #define FLAG_NEEDS_OLD 8u
 #define FLAG_OFFERS_OLD 16u
-#define FLAGS 31u /* all of them */
+#define FLAGS 31u        /* all of them */
 #define FIXED_BYTES 256u /* more than all fields of fixed size take */
 #define PART_ENTRY_MIN 18u
 
@@ -232,8 +232,7 @@ static xorcast_status read_parts(xorcast_context *context, xci_reader *r, xci_ma
 
 static xorcast_status read_fields(xorcast_context *context, xci_reader *r, xci_manifest *m) {
     const uint32_t version = xci_read32(r), flags = xci_read32(r);
-    if (!r->bad &&
-        (version != XCI_FORMAT_VERSION || (flags & ~FLAGS) != 0))
+    if (!r->bad && (version != XCI_FORMAT_VERSION || (flags & ~FLAGS) != 0))
         FAIL(context, XORCAST_DATA_VERSION,
              "the delta has format version %u with flags %u, this library reads version %u; use a "
              "newer library",

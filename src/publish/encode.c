@@ -28,9 +28,8 @@ xorcast_status xci_encode_worker_open(xci_encode_worker *worker, xorcast_bundle 
 }
 
 void xci_encode_worker_close(xci_encode_worker *worker, xorcast_context *context) {
-    void *const parts[] = {worker->chunks, worker->jobs,      worker->blocks,
-                           worker->slots,  worker->gather[0], worker->gather[1],
-                           worker->old};
+    void *const parts[] = {worker->chunks,    worker->jobs,      worker->blocks, worker->slots,
+                           worker->gather[0], worker->gather[1], worker->old};
     xci_group_writer_close(&worker->writer);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         xci_release(context, parts[i]);
@@ -138,9 +137,9 @@ static void collect(xci_encode_worker *worker, uint64_t first_in_group, uint64_t
             continue;
         memmove(at, job->block, job->block_bytes);
         at += job->block_bytes;
-        record->blocks[record->block_count++] = (xci_block){
-            (uint32_t)(first_in_group + i), job->block_codec, job->element_bytes, job->block_bytes,
-            job->bytes};
+        record->blocks[record->block_count++] =
+            (xci_block){(uint32_t)(first_in_group + i), job->block_codec, job->element_bytes,
+                        job->block_bytes, job->bytes};
         piece->counts.bits_changed += job->bits_changed;
         piece->counts.bytes_changed += job->bytes_changed;
         piece->counts.elements_changed += job->elements_changed;

@@ -17,7 +17,7 @@ typedef struct xci_encode_worker {
     uint8_t *slots;         /* room for each block at its worst, then the payload */
     uint8_t *gather[2];     /* old and new bytes that do not lie in one piece in host memory */
     uint64_t gather_capacity[2];
-    const uint8_t **old;    /* what xci_encode_old lists */
+    const uint8_t **old; /* what xci_encode_old lists */
 } xci_encode_worker;
 
 xorcast_status xci_encode_worker_open(xci_encode_worker *worker, xorcast_bundle *bundle,
@@ -42,9 +42,9 @@ xorcast_status xci_encode_range(xci_encode_worker *worker, xorcast_bundle *old_b
                                 xorcast_bundle *new_bundle, uint64_t group, uint64_t first,
                                 uint64_t end, bool digest_old, xci_piece *piece_out);
 
-/* The bytes before the change of each chunk of a group's record, from the old side of a bundle whose
- * chunks lie in one piece or, with `bundle` NULL, of the range encoded last, which was the whole group.
- * Valid as those are. */
+/* The bytes before the change of each chunk of a group's record, from the old side of a bundle
+ * whose chunks lie in one piece or, with `bundle` NULL, of the range encoded last, which was the
+ * whole group. Valid as those are. */
 const uint8_t *const *xci_encode_old(xci_encode_worker *worker, const xorcast_bundle *bundle,
                                      const xci_record *record);
 

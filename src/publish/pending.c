@@ -188,9 +188,9 @@ static xorcast_status complete_group(xci_pending *pending, xci_encode_worker *wo
     if (status == XORCAST_OK && record->block_count > 0)
         status = xci_group_write(&worker->writer, record, NULL, &group->written);
     if (status == XORCAST_OK && record->block_count > 0 && worker->writer.encoding.old_weights)
-        status = xci_group_write(
-            &worker->writer, record,
-            xci_encode_old(worker, xci_shadow_bundle(pending->shadow), record), &group->beside);
+        status = xci_group_write(&worker->writer, record,
+                                 xci_encode_old(worker, xci_shadow_bundle(pending->shadow), record),
+                                 &group->beside);
     drop_pieces(pending->bundle->context, group);
     xci_release(pending->bundle->context, memory);
     pthread_mutex_lock(&pending->lock);

@@ -317,8 +317,8 @@ static xorcast_status publish(publication *p, publication *beside, xci_shadow_mo
         TRY(put_objects(beside));
     TRY(put_objects(p));
     TRY(xci_shadow_prepare(publisher->shadow, &p->manifest, p->parts, p->part_count, move_out));
-    const xorcast_status status = xci_version_log_add(
-        publisher->log, &p->manifest.info, two ? &beside->manifest.info : NULL);
+    const xorcast_status status =
+        xci_version_log_add(publisher->log, &p->manifest.info, two ? &beside->manifest.info : NULL);
     if (status < 0) {
         xci_shadow_forget(publisher->shadow, *move_out);
         return status;

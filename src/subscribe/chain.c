@@ -30,7 +30,8 @@ static xorcast_status add_link(xci_chain *chain, xci_feed *feed, uint64_t step,
     TRY(status);
     xci_chain_link *link = &chain->links[chain->count];
     memset(link, 0, sizeof *link);
-    TRY(xci_feed_manifest(feed, step, XCI_FORM_PLAIN, deadline_ns, &link->manifest, &link->manifest_blob));
+    TRY(xci_feed_manifest(feed, step, XCI_FORM_PLAIN, deadline_ns, &link->manifest,
+                          &link->manifest_blob));
     link->part_count = link->manifest.info.part_count;
     chain->delta_bytes += link->manifest.info.delta_bytes;
     chain->count++;

@@ -173,10 +173,11 @@ static void add_digest(const xci_update *u, const xci_chunk *chunk, const uint8_
     xci_digest_merge(&w->digest, &job.digest);
 }
 
-/* One chunk from old to new, by block `index` of the record, which is NULL where nothing changed. */
+/* One chunk from old to new, by block `index` of the record, which is NULL where nothing
+ * changed. */
 static xorcast_status make_chunk(const xci_update *u, const xci_chunk *chunk,
-                                 const xci_record *record, uint32_t index,
-                                 const uint8_t *encoded, xci_update_worker *w) {
+                                 const xci_record *record, uint32_t index, const uint8_t *encoded,
+                                 xci_update_worker *w) {
     const uint8_t *old;
     TRY(xci_chunk_read(u->source, chunk, w->bytes, &old));
     if (record != NULL) {

@@ -132,8 +132,8 @@ static xorcast_status transcode(xci_stage_worker *worker, xorcast_bundle *bundle
 /* Checks a block against the live weights, as it is if the backend takes it, else transcoded.
  * `job` is the ready form then, of 0 bytes if it changes nothing. */
 static xorcast_status check_block(xci_stage_worker *worker, xorcast_bundle *bundle,
-                                  const xci_chunk *chunk, const xci_record *record,
-                                  uint32_t index, const uint8_t *bytes, xci_block_job *job) {
+                                  const xci_chunk *chunk, const xci_record *record, uint32_t index,
+                                  const uint8_t *bytes, xci_block_job *job) {
     const xci_backend *backend = bundle->context->shared->backend;
     const xci_block *block = &record->blocks[index];
     const uint8_t *old;

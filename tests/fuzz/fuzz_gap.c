@@ -1,5 +1,6 @@
-/* Parameters of the gap codec and blocks under them, both forms. Whatever they are, blocks are refused or
- * give a mask of their chunk's size, the same one each time; a mask goes through encode and back.
+/* Parameters of the gap codec and blocks under them, both forms. Whatever they are, blocks are
+ * refused or give a mask of their chunk's size, the same one each time; a mask goes through encode
+ * and back.
  *
  *     input = number of blocks (1 byte, 1 .. 16), bytes of the parameters (2), the parameters, then
  *             each block behind its bytes (2) */
@@ -49,8 +50,7 @@ static void open_all(void) {
 /* A mask that was decoded is encoded as a group of its own, and comes back. */
 static void check_again(const uint8_t *mask, const uint8_t *old, uint32_t n, bool knows_old) {
     xci_block block = {0, XORCAST_CODEC_RAW, 2, n, n};
-    const xci_record listed = {
-        .block_count = 1, .blocks = &block, .raw_bytes = n, .payload = mask};
+    const xci_record listed = {.block_count = 1, .blocks = &block, .raw_bytes = n, .payload = mask};
     xci_record record;
     uint8_t *out = malloc(n);
     demand(out != NULL);

@@ -224,10 +224,10 @@ static void compare_sizes(uint32_t per_million, bool repeats) {
         memcpy(new.tensors[t].data, old.tensors[t].data, old.tensors[t].bytes);
     }
     model_step(&new, seed + per_million, per_million);
-    for (uint32_t t = 0; t < new.count && repeats; t++)
+    for (uint32_t t = 0; t < new.count &&repeats; t++)
         for (uint64_t i = 96; i < new.tensors[t].bytes; i++)
-            new.tensors[t].data[i] = old.tensors[t].data[i] ^ old.tensors[t].data[i % 96] ^
-                                     new.tensors[t].data[i % 96];
+            new.tensors[t].data[i] =
+                old.tensors[t].data[i] ^ old.tensors[t].data[i % 96] ^ new.tensors[t].data[i % 96];
     for (uint32_t codec = XORCAST_CODEC_RAW; codec <= XORCAST_CODEC_SNAPPY; codec++)
         for (uint32_t pass = 0; pass < 2; pass++)
             least = xci_min(least, size_of(&old, &new, codec, pass));
@@ -837,7 +837,8 @@ static void test_ranks_follow_with_boxes(void **state) {
     ranks_follow("inproc:ranks", &by_default);
 }
 
-/* A form for receivers that hold the old weights whole is none for them: they take the plain one. */
+/* A form for receivers that hold the old weights whole is none for them: they take the plain
+ * one. */
 static void test_ranks_take_the_plain_form(void **state) {
     (void)state;
     xorcast_encoding encoding = XORCAST_ENCODING_INIT;

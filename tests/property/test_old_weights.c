@@ -65,10 +65,11 @@ static void step(model *m, uint64_t seed) {
         }
 }
 
-static void encode(xorcast_context *context, const model *old, const model *new, uint32_t old_weights,
-                   test_bytes *out, xorcast_delta_info *info) {
+static void encode(xorcast_context *context, const model *old, const model *new,
+                   uint32_t old_weights, test_bytes *out, xorcast_delta_info *info) {
     xorcast_delta_options options = XORCAST_DELTA_OPTIONS_INIT;
-    xorcast_bundle *a = model_bundle(context, old, CHUNK, 1), *b = model_bundle(context, new, CHUNK, 2);
+    xorcast_bundle *a = model_bundle(context, old, CHUNK, 1),
+                   *b = model_bundle(context, new, CHUNK, 2);
     const xorcast_sink sink = test_sink(out);
     options.encoding.codec = XORCAST_CODEC_GAP;
     options.encoding.second_pass = 1;
@@ -223,8 +224,8 @@ static void street_open(street *s, const char *url, uint32_t old_weights) {
     options.encoding.codec = XORCAST_CODEC_GAP;
     options.encoding.old_weights = old_weights;
     must(s->context, xorcast_publisher_open(s->from, url, &options, &s->publisher));
-    must(s->context, xorcast_subscriber_open(s->to, xorcast_publisher_url(s->publisher), NULL,
-                                             &s->subscriber));
+    must(s->context,
+         xorcast_subscriber_open(s->to, xorcast_publisher_url(s->publisher), NULL, &s->subscriber));
 }
 
 static void street_close(street *s) {

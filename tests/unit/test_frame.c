@@ -31,7 +31,11 @@ static xci_manifest full_manifest(xci_part *parts, uint64_t part_count) {
         memset(parts[p].hash.bytes, (int)p, sizeof parts[p].hash.bytes);
         m.info.group_count += 1 + p;
     }
-    m.encoding = (xorcast_encoding){0, XORCAST_CODEC_SNAPPY, 1, -7, 0, 0, 0};
+    const uint32_t size = (uint32_t)sizeof(xorcast_encoding);
+    m.encoding = (xorcast_encoding){size, XORCAST_CODEC_SNAPPY, 1, -7, 0, 0, 0};
+    if (part_count % 2 == 1) /* only with auto they are written */
+        m.encoding = (xorcast_encoding){size, XORCAST_CODEC_AUTO, 0, 1, 0, UINT64_MAX, 2};
+    m.info.asked = m.encoding;
     return m;
 }
 

@@ -1,7 +1,7 @@
-/* The gap codec, group by group: what the backend lists becomes a record, plain or for receivers that
- * hold the old weights, and each block of it becomes its mask again. Sizes are held against the
- * entropy of what was encoded. Buffers are exact, so that the address sanitizer sees one byte too
- * many. */
+/* The gap codec, group by group: what the backend lists becomes a record, plain or for receivers
+ * that hold the old weights, and each block of it becomes its mask again. Sizes are held against
+ * the entropy of what was encoded. Buffers are exact, so that the address sanitizer sees one
+ * byte too many. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,9 @@ static uint64_t next_random(void) {
     return seed * UINT64_C(0x2545F4914F6CDD1D);
 }
 
-static uint32_t below(uint32_t bound) { return (uint32_t)((next_random() >> 32) * bound >> 32); }
+static uint32_t below(uint32_t bound) {
+    return (uint32_t)((next_random() >> 32) * bound >> 32);
+}
 
 static int set_up(void **state) {
     (void)state;
@@ -323,8 +325,8 @@ static void step_elements(group *g, uint32_t c, uint32_t millionths) {
     for (uint32_t i = 0; i < g->sizes[c] / 2; i++) {
         uint8_t *at = g->new[c] + 2 * (size_t)i;
         if (below(1000000) < millionths)
-            xci_store16(at, (uint16_t)(xci_load16(at) + (below(2) == 0 ? 1 : -1) *
-                                                            (below(10) == 0 ? 2 : 1)));
+            xci_store16(at, (uint16_t)(xci_load16(at) +
+                                       (below(2) == 0 ? 1 : -1) * (below(10) == 0 ? 2 : 1)));
     }
 }
 
@@ -354,8 +356,7 @@ static void test_old_weights_help(void **state) {
         group_add(&g, CHUNK_BYTES, 2);
         for (uint32_t i = 0; i < CHUNK_BYTES / 2; i++) {
             const uint32_t low = below(8);
-            const uint16_t old =
-                (uint16_t)(below(2) << 15 | (127 - low) << 7 | below(128));
+            const uint16_t old = (uint16_t)(below(2) << 15 | (127 - low) << 7 | below(128));
             xci_store16(g.old[c] + 2 * i, old);
             xci_store16(g.new[c] + 2 * i, old);
             if (below(100000) < 20u << low)
@@ -386,8 +387,8 @@ static void test_noise_is_raw(void **state) {
 
 /* ---- Damage ---- */
 
-/* Whatever the bytes of parameters and blocks: refused, or some mask; never more than the chunk. The
- * checksum is renewed, so that it does not hide the readers. */
+/* Whatever the bytes of parameters and blocks: refused, or some mask; never more than the chunk.
+ * The checksum is renewed, so that it does not hide the readers. */
 static void damage(const encoded *e, const group *g, bool knows_old) {
     xci_record_space space = {0};
     xci_record record;

@@ -22,7 +22,9 @@ static uint64_t next_random(void) {
     return seed * UINT64_C(0x2545F4914F6CDD1D);
 }
 
-static uint32_t below(uint32_t bound) { return (uint32_t)((next_random() >> 32) * bound >> 32); }
+static uint32_t below(uint32_t bound) {
+    return (uint32_t)((next_random() >> 32) * bound >> 32);
+}
 
 static uint8_t *exact_copy(const void *bytes, size_t count) {
     uint8_t *copy = malloc(count > 0 ? count : 1);
@@ -194,7 +196,8 @@ static void test_descriptions_that_lie(void **state) {
         assert_false(reads(bad[i].bytes, bad[i].count, bad[i].symbol_count));
 }
 
-/* Cut anywhere a description is refused; changed anywhere it is refused or another complete code. */
+/* Cut anywhere a description is refused; changed anywhere it is refused or another complete
+ * code. */
 static void test_damaged_descriptions(void **state) {
     (void)state;
     static uint32_t counts[300];
