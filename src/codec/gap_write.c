@@ -1,5 +1,5 @@
-/* Writing of blocks: see gap_encoder.h. A stream that reaches its limit is given up; the slack behind
- * the limit takes what was written by then. */
+/* Writing of blocks: see gap_encoder.h. A stream that reaches its limit is given up; the slack
+ * behind the limit takes what was written by then. */
 #include "codec/gap_input.h"
 
 typedef struct writer {
