@@ -66,8 +66,10 @@ def one_row(arguments, pattern, density, threads, scratch):
         with_stage=round(middle(plain, "stage_and_commit_faster_than_encode"), 4))
     for rows, name in ((full, "second pass"), (plain, "no second pass")):
         seconds, peer_seconds = middle(rows, "total_seconds"), middle(peer, "total_seconds")
+        without = peer_seconds - middle(peer, "snapshot_seconds")
         bar(f"end to end, times as fast as the peer, {name} ({what})", peer_seconds / seconds,
             bars["peer"], seconds=seconds, peer_seconds=peer_seconds,
+            peer_without_snapshot_seconds=without,
             wire_bytes=middle(rows, "delta_bytes"), peer_wire_bytes=middle(peer, "wire_bytes"))
 
 

@@ -60,7 +60,6 @@ static void print_version_json(const xorcast_publisher_stats *stats) {
     cli_json_close(&json);
     cli_json_count(&json, "encode_ns", stats->encode_ns);
     cli_json_count(&json, "frame_ns", stats->frame_ns);
-    cli_json_count(&json, "shadow_ns", stats->shadow_ns);
     cli_json_count(&json, "log_bytes", stats->log_bytes);
     cli_json_count(&json, "log_versions", stats->log_versions);
     cli_json_count(&json, "oldest_step", stats->oldest_step);

@@ -154,7 +154,7 @@ static bool publish(trainer *self, step_report *report) {
     if (status != XORCAST_OK)
         return publisher_failed(self, "publishing", status);
     report->publish_ns = now_ns() - begin;
-    report->encode_ns = stats.encode_ns + stats.frame_ns + stats.shadow_ns;
+    report->encode_ns = stats.encode_ns + stats.frame_ns;
     const xorcast_counts *counts = &stats.delta.counts;
     report->bits_percent = percent(counts->bits_changed, 8 * counts->bytes_covered);
     report->bytes_percent = percent(counts->bytes_changed, counts->bytes_covered);

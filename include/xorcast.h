@@ -460,8 +460,8 @@ typedef struct xorcast_publisher_options {
 typedef struct xorcast_publisher_stats {
     xorcast_version version;      /* published last */
     xorcast_delta_info delta;     /* that led to it */
-    /* By the clock: diff+encode; second pass, checksums, parts; update of the shadow. */
-    uint64_t encode_ns, frame_ns, shadow_ns;
+    /* By the clock: diff, encode and the shadow's update; second pass, checksums, parts. */
+    uint64_t encode_ns, frame_ns;
     uint64_t log_bytes, log_versions, oldest_step;
     uint64_t sent_bytes;          /* to all peers, since open */
     uint64_t peers;               /* connected now */

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """What the disk-delta family of systems does, at its best on a CPU: for each tensor XOR of old and
-new with NumPy, zstandard level 1 of the mask, xxh3-128 of the new bytes; the receiver decompresses,
-XORs in place and compares the hash. Memory to memory, no files, no network, no snapshot copy.
+new with NumPy, zstandard level 1 of the mask, xxh3-128 of the new bytes, and the new bytes into the
+trainer's snapshot, which the next version is against; the receiver decompresses, XORs in place and
+compares the hash. Memory to memory, no files, no network.
 
 Reads two checkpoints of equal layout (safetensors) and prints one JSON row: medians of trainer,
-receiver and total seconds. Buffers are reused and large integers XORed, which real systems do not
+snapshot (part of trainer), receiver and total seconds. Buffers are reused and large integers XORed, which real systems do not
 all do: the comparison is to be won against a good implementation.
 """
 import argparse
@@ -66,10 +67,14 @@ class Worker(threading.local):
         self.decompressor = zstandard.ZstdDecompressor()
 
 
-def publish(worker, old, new):
+def publish(worker, snapshot, new):
     mask = worker.mask[:new.size]
-    xor(old, new, mask)
+    xor(snapshot, new, mask)
     return worker.compressor.compress(mask), xxhash.xxh3_128_digest(new)
+
+
+def take_snapshot(snapshot, new):
+    np.copyto(snapshot, new)
 
 
 def apply(worker, weights, message):
@@ -93,22 +98,27 @@ def main():
     old, new = read_checkpoint(arguments.old), read_checkpoint(arguments.new)
     names = sorted((n for n in new if new[n].size), key=lambda n: -new[n].size)  # for balance
     sampler = {n: old[n].copy() for n in names}
+    snapshot = {n: old[n].copy() for n in names}
     total = sum(new[n].size for n in names)
     worker = Worker(max(new[n].size for n in names))
     pool = ThreadPoolExecutor(arguments.threads) if arguments.threads > 1 else None
     run = pool.map if pool else map
 
-    trainer_seconds, receiver_seconds = [], []
+    trainer_seconds, snapshot_seconds, receiver_seconds = [], [], []
     for _ in range(arguments.repeat + 1):  # the first is not counted
         start = time.perf_counter()
-        messages = list(run(lambda n: publish(worker, old[n], new[n]), names))
+        messages = list(run(lambda n: publish(worker, snapshot[n], new[n]), names))
+        encoded = time.perf_counter()
+        list(run(lambda n: take_snapshot(snapshot[n], new[n]), names))
         published = time.perf_counter()
         list(run(lambda n, m: apply(worker, sampler[n], m), names, messages))
         receiver_seconds.append(time.perf_counter() - published)
         trainer_seconds.append(published - start)
+        snapshot_seconds.append(published - encoded)
         for n in names:
             assert np.array_equal(sampler[n], new[n]), n
             sampler[n][:] = old[n]
+            snapshot[n][:] = old[n]
     changed = sum(int(np.count_nonzero(old[n] != new[n])) for n in names)
     wire = sum(len(blob) + len(digest) for blob, digest in messages)
     totals = [t + r for t, r in zip(trainer_seconds, receiver_seconds)][1:]
@@ -123,6 +133,7 @@ def main():
         "wire_bytes": wire,
         "repeats": arguments.repeat,
         "trainer_seconds": statistics.median(trainer_seconds[1:]),
+        "snapshot_seconds": statistics.median(snapshot_seconds[1:]),
         "receiver_seconds": statistics.median(receiver_seconds[1:]),
         "total_seconds": statistics.median(totals),
     }

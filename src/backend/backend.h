@@ -26,6 +26,8 @@ typedef struct xci_encode_job {
     uint32_t segment_count;
     const xci_segment *segments;
     uint8_t *block;                       /* room for `bytes` + XCI_BLOCK_SLACK */
+    /* NULL, or the memory of old_bytes: it becomes new while both are in the cache */
+    uint8_t *move;
     /* results */
     uint32_t block_bytes;                 /* 0: nothing changed */
     /* raw where the wanted codec is not smaller; for gap, whose blocks need the whole group, the

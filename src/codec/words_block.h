@@ -22,6 +22,17 @@ static inline uint8_t *xci_words_put(uint8_t *at, uint32_t word, uint64_t mask) 
     return at + XCI_WORDS_ENTRY;
 }
 
+/* A list of our own, XORed into the chunk. */
+static inline void xci_words_xor(const uint8_t *block, uint64_t block_bytes, uint8_t *out,
+                                 uint32_t bytes) {
+    for (uint64_t at = 0; at < block_bytes; at += XCI_WORDS_ENTRY) {
+        const uint64_t offset = (uint64_t)xci_load32(block + at) * 8;
+        const uint8_t *mask = block + at + 4;
+        for (uint64_t i = 0; i < xci_min(8, bytes - offset); i++)
+            out[offset + i] ^= mask[i];
+    }
+}
+
 static inline bool xci_words_decode(const uint8_t *block, uint64_t block_bytes, uint8_t *out,
                                     uint32_t bytes) {
     memset(out, 0, bytes);

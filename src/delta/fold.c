@@ -236,8 +236,9 @@ static xorcast_status write_group(fold_job *job, xci_delta_writer *out) {
     }
     if (record.block_count == 0)
         return XORCAST_OK;
+    xci_record made;
     xci_written written;
-    TRY(xci_group_write(&job->writer, &record, NULL, &written));
+    TRY(xci_group_write(&job->writer, &record, NULL, &made, &written));
     job->encoded_bytes += written.raw_bytes;
     const xorcast_status status =
         xci_delta_writer_add(out, written.bytes, written.count, written.payload_bytes);

@@ -15,6 +15,8 @@ typedef struct xci_apply_worker {
     bool own_blocks; /* set by the owner: blocks were made here and are not checked again */
 } xci_apply_worker;
 
+xorcast_status xci_apply_worker_open(xci_apply_worker *worker, xorcast_bundle *bundle);
+void xci_apply_worker_close(xci_apply_worker *worker, xorcast_context *context);
 /* one a thread */
 xorcast_status xci_apply_workers_open(xorcast_bundle *bundle, xci_apply_worker **workers_out);
 void xci_apply_workers_close(xorcast_context *context, xci_apply_worker *workers);
@@ -24,6 +26,10 @@ void xci_apply_workers_close(xorcast_context *context, xci_apply_worker *workers
  * group's chunks partly changed. */
 xorcast_status xci_group_apply(xci_apply_worker *worker, xorcast_bundle *bundle,
                                const xci_record *record, xorcast_digest *chunk_digests);
+
+/* The same to a copy of the group's chunks, one behind the other. */
+xorcast_status xci_group_apply_copy(xci_apply_worker *worker, xorcast_bundle *bundle,
+                                    const xci_record *record, uint8_t *copy);
 
 /* Sum of the terms of the words that the bundle counts in a chunk. `weights` and `segments`:
  * scratch as above. */

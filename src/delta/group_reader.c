@@ -1,6 +1,8 @@
 /* Group reader: see group_reader.h. */
 #include "delta/group_reader.h"
 
+#include <string.h>
+
 #include "codec/codec.h"
 
 void xci_group_reader_open(xci_group_reader *reader, xorcast_context *context) {
@@ -16,7 +18,12 @@ void xci_group_reader_close(xci_group_reader *reader) {
     *reader = (xci_group_reader){0};
 }
 
-static xorcast_status reserve_gap(xci_group_reader *reader) {
+static xorcast_status need_decoder(xci_group_reader *reader) {
+    return reader->zstd != NULL ? XORCAST_OK
+                                : xci_zstd_decoder_create(reader->context, &reader->zstd);
+}
+
+static xorcast_status need_gap(xci_group_reader *reader) {
     void *memory;
     if (reader->gap != NULL)
         return XORCAST_OK;
@@ -26,8 +33,7 @@ static xorcast_status reserve_gap(xci_group_reader *reader) {
 }
 
 static xorcast_status reserve_raw(xci_group_reader *reader, uint64_t raw_bytes) {
-    if (reader->zstd == NULL)
-        TRY(xci_zstd_decoder_create(reader->context, &reader->zstd));
+    TRY(need_decoder(reader));
     void *memory = reader->raw;
     const xorcast_status status =
         xci_reserve(reader->context, &memory, &reader->raw_capacity, raw_bytes);
@@ -36,14 +42,16 @@ static xorcast_status reserve_raw(xci_group_reader *reader, uint64_t raw_bytes) 
 }
 
 xorcast_status xci_group_reader_reserve(xci_group_reader *reader, uint64_t raw_bytes) {
-    TRY(reserve_gap(reader));
+    TRY(need_gap(reader));
     return reserve_raw(reader, raw_bytes);
 }
 
 /* The parameters lie behind the blocks. */
 static xorcast_status read_params(xci_group_reader *reader, xci_place place,
                                   const xci_record *record, const uint8_t *payload) {
-    TRY(reserve_gap(reader));
+    if (record->params_bytes == 0)
+        return XORCAST_OK;
+    TRY(need_gap(reader));
     xci_gap_group *gap = reader->gap;
     for (uint32_t i = 0; i < record->block_count; i++)
         gap->is_gap[i] = record->blocks[i].codec == XORCAST_CODEC_GAP;
@@ -60,14 +68,23 @@ static xorcast_status read_params(xci_group_reader *reader, xci_place place,
 xorcast_status xci_group_read(xci_group_reader *reader, xci_place place, const xci_record *record,
                               const uint8_t **payload_out) {
     *payload_out = record->payload;
-    if (record->second_pass) {
-        TRY(reserve_raw(reader, record->raw_bytes));
-        TRY(xci_zstd_decode(reader->context, place, reader->zstd, record->payload,
-                            record->stored_bytes, reader->raw, record->raw_bytes));
-        *payload_out = reader->raw;
+    if (!record->second_pass)
+        return read_params(reader, place, record, record->payload);
+    TRY(reserve_raw(reader, record->raw_bytes));
+    *payload_out = reader->raw;
+    return xci_group_read_into(reader, place, record, reader->raw);
+}
+
+xorcast_status xci_group_read_into(xci_group_reader *reader, xci_place place,
+                                   const xci_record *record, uint8_t *out) {
+    if (!record->second_pass) {
+        memcpy(out, record->payload, record->raw_bytes);
+        return read_params(reader, place, record, out);
     }
-    return record->params_bytes != 0 ? read_params(reader, place, record, *payload_out)
-                                     : XORCAST_OK;
+    TRY(need_decoder(reader));
+    TRY(xci_zstd_decode(reader->context, place, reader->zstd, record->payload, record->stored_bytes,
+                        out, record->raw_bytes));
+    return read_params(reader, place, record, out);
 }
 
 xorcast_status xci_block_decode(const xci_group_reader *reader, xci_place place,

@@ -1,5 +1,5 @@
-/* From a record back to the encoded chunks of its group: the second pass undone, and the
- * parameters of the gap codec read. One reader for each worker. */
+/* From a record back to the encoded chunks of its group: the second pass undone. One reader for
+ * each worker. */
 #ifndef XCI_GROUP_READER_H
 #define XCI_GROUP_READER_H
 
@@ -22,11 +22,15 @@ void xci_group_reader_close(xci_group_reader *reader);
  * nothing. */
 xorcast_status xci_group_reader_reserve(xci_group_reader *reader, uint64_t raw_bytes);
 
-/* The blocks of `record`, one behind the other as record->blocks lists them. Valid until the next
- * call, or as long as the record's payload. `place` is for messages. Sets `chunk_bytes` of gap
- * blocks. */
+/* The blocks of `record`, one behind the other as record->blocks lists them, and the parameters of
+ * gap blocks: record->raw_bytes. Valid until the next call, or as long as the record's payload.
+ * `place` is for messages. Sets `chunk_bytes` of gap blocks. */
 xorcast_status xci_group_read(xci_group_reader *reader, xci_place place, const xci_record *record,
                               const uint8_t **payload_out);
+
+/* The same into the caller's memory: record->raw_bytes at `out`. */
+xorcast_status xci_group_read_into(xci_group_reader *reader, xci_place place,
+                                   const xci_record *record, uint8_t *out);
 
 /* Decodes block `index` of the record read last, at `bytes`, into the `chunk_bytes` of its chunk's
  * mask; as xci_codec_decode. `old`: the chunk before the change; NULL: it is not known, and a block

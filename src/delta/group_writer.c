@@ -94,7 +94,8 @@ static xorcast_status encode_group(xci_group_writer *writer, const xci_record *l
 }
 
 xorcast_status xci_group_write(xci_group_writer *writer, const xci_record *listed,
-                               const uint8_t *const *old, xci_written *written_out) {
+                               const uint8_t *const *old, xci_record *record_out,
+                               xci_written *written_out) {
     xci_record record;
     TRY(encode_group(writer, listed, old, &record));
     void *memory;
@@ -104,5 +105,6 @@ xorcast_status xci_group_write(xci_group_writer *writer, const xci_record *liste
     memcpy((uint8_t *)memory + head_bytes, record.payload, record.stored_bytes);
     *written_out = (xci_written){memory, head_bytes + record.stored_bytes, record.stored_bytes,
                                  record.raw_bytes};
+    *record_out = record;
     return XORCAST_OK;
 }

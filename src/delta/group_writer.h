@@ -35,9 +35,11 @@ typedef struct xci_written {
     uint64_t raw_bytes; /* of the payload before the second pass */
 } xci_written;
 
-/* `listed` has group, blocks, raw_bytes and the payload as the backend made it. `old`: the bytes
+/* `listed` has group, blocks, raw_bytes and the payload as the backend made it; `record_out` is what
+ * is written, its blocks and payload the writer's or those of `listed` until the next call. `old`: the bytes
  * of each block's chunk before the change; the record then needs them too. NULL: the plain form. */
 xorcast_status xci_group_write(xci_group_writer *writer, const xci_record *listed,
-                               const uint8_t *const *old, xci_written *written_out);
+                               const uint8_t *const *old, xci_record *record_out,
+                               xci_written *written_out);
 
 #endif

@@ -110,9 +110,9 @@ void xci_part_records_free(xorcast_context *context, xci_part_records *records) 
     *records = (xci_part_records){0};
 }
 
-xorcast_status xci_part_parse(xorcast_context *context, const xci_manifest *manifest,
-                              uint64_t index, const uint8_t *bytes, uint64_t count, uint64_t after,
-                              xci_part_records *records) {
+xorcast_status xci_part_list(xorcast_context *context, const xci_manifest *manifest, uint64_t index,
+                             const uint8_t *bytes, uint64_t count, uint64_t after,
+                             xci_part_records *records) {
     const xci_record_limits limits = xci_manifest_limits(manifest);
     const uint64_t expected = manifest->parts[index].group_count;
     xci_reader reader = {bytes, bytes + count, false};
@@ -150,6 +150,17 @@ xorcast_status xci_part_parse(xorcast_context *context, const xci_manifest *mani
     for (uint64_t i = 0; i < records->count; i++) {
         records->records[i].blocks = block;
         block += records->records[i].block_count;
+    }
+    return XORCAST_OK;
+}
+
+xorcast_status xci_part_parse(xorcast_context *context, const xci_manifest *manifest,
+                              uint64_t index, const uint8_t *bytes, uint64_t count, uint64_t after,
+                              xci_part_records *records) {
+    TRY(xci_part_list(context, manifest, index, bytes, count, after, records));
+    for (uint64_t i = 0; i < records->count; i++) {
+        records->failed_group = records->records[i].group;
+        TRY(xci_record_check(context, XCI_NOWHERE, &records->records[i]));
     }
     return XORCAST_OK;
 }

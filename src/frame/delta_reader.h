@@ -29,7 +29,7 @@ xorcast_status xci_delta_reader_part(xci_delta_reader *reader, const uint8_t **b
 xorcast_status xci_part_check(xorcast_context *context, const xci_manifest *manifest,
                               uint64_t index, const uint8_t *bytes, uint64_t count);
 
-/* The records of a part, parsed and with their checksums checked. `after` is the last group of the
+/* The records of a part, parsed. `after` is the last group of the
  * part before, or UINT64_MAX for the first part; groups must ascend. */
 typedef struct xci_part_records {
     xci_record *records;
@@ -38,6 +38,10 @@ typedef struct xci_part_records {
     uint64_t failed_group;
     xci_record_space space;
 } xci_part_records;
+xorcast_status xci_part_list(xorcast_context *context, const xci_manifest *manifest, uint64_t index,
+                             const uint8_t *bytes, uint64_t count, uint64_t after,
+                             xci_part_records *records);
+/* The same with their checksums checked. */
 xorcast_status xci_part_parse(xorcast_context *context, const xci_manifest *manifest,
                               uint64_t index, const uint8_t *bytes, uint64_t count, uint64_t after,
                               xci_part_records *records);

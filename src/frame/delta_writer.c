@@ -15,49 +15,48 @@ void xci_delta_writer_end(xci_delta_writer *writer) {
     writer->parts = NULL;
 }
 
-static xorcast_status note_part(xci_delta_writer *writer) {
+xorcast_status xci_delta_writer_add_part(xci_delta_writer *writer, xci_blob *blob,
+                                         const xci_part *part, uint64_t payload_bytes) {
     void *memory = writer->parts;
     const xorcast_status status = xci_reserve(writer->context, &memory, &writer->parts_capacity,
                                               (writer->part_count + 1) * sizeof(xci_part));
     writer->parts = memory;
     TRY(status);
-    writer->parts[writer->part_count] =
-        (xci_part){writer->open_bytes, writer->open_groups,
-                   xci_hash_of(writer->open_part, writer->open_bytes)};
+    writer->parts[writer->part_count] = *part;
+    TRY(writer->deliver(writer->user, writer->part_count, blob));
+    writer->part_count++;
+    writer->group_count += part->group_count;
+    writer->payload_bytes += payload_bytes;
     return XORCAST_OK;
 }
 
 static xorcast_status close_part(xci_delta_writer *writer) {
     if (writer->open_bytes == 0)
         return XORCAST_OK;
-    TRY(note_part(writer));
-    xci_blob *part;
-    TRY(xci_blob_adopt(writer->context, writer->open_part, writer->open_bytes, &part));
+    const xci_part part = {writer->open_bytes, writer->open_groups,
+                           xci_hash_of(writer->open_part, writer->open_bytes)};
+    xci_blob *blob;
+    TRY(xci_blob_adopt(writer->context, writer->open_part, writer->open_bytes, &blob));
     writer->open_part = NULL;
     writer->open_bytes = writer->open_capacity = writer->open_groups = 0;
-    const xorcast_status status = writer->deliver(writer->user, writer->part_count, part);
-    xci_blob_drop(part);
-    TRY(status);
-    writer->part_count++;
-    return XORCAST_OK;
+    const xorcast_status status =
+        xci_delta_writer_add_part(writer, blob, &part, writer->open_payload);
+    writer->open_payload = 0;
+    xci_blob_drop(blob);
+    return status;
 }
 
 xorcast_status xci_delta_writer_add(xci_delta_writer *writer, const uint8_t *record,
                                     uint64_t record_bytes, uint64_t payload_bytes) {
     void *memory = writer->open_part;
-    uint64_t room = writer->open_bytes + record_bytes;
-    if (memory == NULL && writer->expected_bytes > record_bytes)
-        room = xci_min(writer->expected_bytes, XCI_PART_BYTES + record_bytes);
-    writer->expected_bytes -= xci_min(writer->expected_bytes, record_bytes);
-    const xorcast_status status =
-        xci_reserve(writer->context, &memory, &writer->open_capacity, room);
+    const xorcast_status status = xci_reserve(writer->context, &memory, &writer->open_capacity,
+                                              writer->open_bytes + record_bytes);
     writer->open_part = memory;
     TRY(status);
     memcpy(writer->open_part + writer->open_bytes, record, record_bytes);
     writer->open_bytes += record_bytes;
     writer->open_groups++;
-    writer->group_count++;
-    writer->payload_bytes += payload_bytes;
+    writer->open_payload += payload_bytes;
     return writer->open_bytes >= XCI_PART_BYTES ? close_part(writer) : XORCAST_OK;
 }
 

@@ -15,11 +15,8 @@ typedef struct xci_delta_writer {
     xci_part_deliver deliver;
     void *user;
     uint8_t *open_part; /* the part being filled */
-    uint64_t open_bytes, open_capacity, open_groups;
+    uint64_t open_bytes, open_capacity, open_groups, open_payload;
     uint64_t group_count, payload_bytes;
-    /* Bytes of the records still to come, if the owner sets them: a part is allocated only once
-     * then, and does not grow. */
-    uint64_t expected_bytes;
     xci_part *parts;
     uint64_t part_count, parts_capacity;
 } xci_delta_writer;
@@ -29,6 +26,10 @@ void xci_delta_writer_begin(xci_delta_writer *writer, xorcast_context *context,
 /* Adds a whole record (head and payload). Groups come in ascending order. */
 xorcast_status xci_delta_writer_add(xci_delta_writer *writer, const uint8_t *record,
                                     uint64_t record_bytes, uint64_t payload_bytes);
+/* Adds a whole part, made elsewhere, between records that ended one. Its payload is that of all its
+ * records. */
+xorcast_status xci_delta_writer_add_part(xci_delta_writer *writer, xci_blob *blob,
+                                         const xci_part *part, uint64_t payload_bytes);
 /* Delivers the last part, fills in the manifest's parts and sizes, and makes manifest and foot. */
 xorcast_status xci_delta_writer_finish(xci_delta_writer *writer, xci_manifest *manifest,
                                        xci_blob **manifest_out);

@@ -136,15 +136,25 @@ xorcast_status xci_record_read(xorcast_context *context, xci_reader *reader,
     TRY(read_runs(context, reader, space, &record));
     TRY(read_codecs(context, reader, &record));
     TRY(read_sizes(context, reader, limits, &record));
-    const uint64_t head_bytes = (uint64_t)(reader->at - head);
-    const uint32_t expected = xci_read32(reader);
+    record.head = head;
+    record.head_bytes = (uint32_t)(reader->at - head);
+    record.checksum = xci_read32(reader);
     record.payload = xci_read_bytes(reader, record.stored_bytes);
     if (reader->bad)
         return bad_record(context, &record, reader, "");
-    if (checksum(head, head_bytes, record.payload, record.stored_bytes) != expected)
-        return bad_record(context, &record, reader, "its checksum does not fit");
     space->used += record.block_count;
     *record_out = record;
+    return XORCAST_OK;
+}
+
+xorcast_status xci_record_check(xorcast_context *context, xci_place place,
+                                const xci_record *record) {
+    if (checksum(record->head, record->head_bytes, record->payload, record->stored_bytes) !=
+        record->checksum)
+        FAIL_AT(context, XORCAST_DATA_CORRUPT, place,
+                "the record of group %llu is damaged: its checksum does not fit; fetch the delta "
+                "again",
+                (unsigned long long)record->group);
     return XORCAST_OK;
 }
 

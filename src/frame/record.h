@@ -28,6 +28,9 @@ typedef struct xci_record {
     /* of the payload as it stands: after the second pass if there was one */
     uint64_t stored_bytes;
     const uint8_t *payload;
+    /* of a record that was read */
+    const uint8_t *head;
+    uint32_t head_bytes, checksum;
 } xci_record;
 
 /* Room for blocks: records that are read append theirs. Set `used` to 0 to begin anew. */
@@ -44,12 +47,16 @@ typedef struct xci_record_limits {
     uint64_t raw_bytes; /* of one group */
 } xci_record_limits;
 
-/* Reads one record and checks its checksum; advances the reader. DATA_TRUNCATED, DATA_CORRUPT,
- * DATA_LIMIT. `record_out` points into the reader's bytes and into `space`, whose blocks may
- * move when the next record is read. */
+/* Reads one record; advances the reader. DATA_TRUNCATED, DATA_CORRUPT, DATA_LIMIT. Its checksum is
+ * not looked at: that can be done by many threads. `record_out` points into the reader's bytes and
+ * into `space`, whose blocks may move when the next record is read. */
 xorcast_status xci_record_read(xorcast_context *context, xci_reader *reader,
                                const xci_record_limits *limits, xci_record_space *space,
                                xci_record *record_out);
+
+/* DATA_CORRUPT if the checksum of a record that was read does not fit. */
+xorcast_status xci_record_check(xorcast_context *context, xci_place place,
+                                const xci_record *record);
 
 /* Most bytes that the head of a record with so many blocks can take. */
 uint64_t xci_record_head_bound(uint64_t block_count);

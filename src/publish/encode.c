@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "codec/words_block.h"
 
 /* ---- Workers ---- */
 
@@ -28,8 +29,9 @@ xorcast_status xci_encode_worker_open(xci_encode_worker *worker, xorcast_bundle 
 }
 
 void xci_encode_worker_close(xci_encode_worker *worker, xorcast_context *context) {
-    void *const parts[] = {worker->chunks,    worker->jobs,      worker->blocks, worker->slots,
-                           worker->gather[0], worker->gather[1], worker->old};
+    void *const parts[] = {worker->chunks, worker->jobs,      worker->blocks,
+                           worker->slots,  worker->gather[0], worker->gather[1],
+                           worker->old,    worker->before};
     xci_group_writer_close(&worker->writer);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         xci_release(context, parts[i]);
@@ -81,7 +83,8 @@ static xorcast_status fetch(xci_encode_worker *worker, xorcast_bundle *bundle, u
 }
 
 static xorcast_status make_jobs(xci_encode_worker *worker, xorcast_bundle *old_bundle,
-                                xorcast_bundle *new_bundle, uint64_t first, uint64_t count) {
+                                xorcast_bundle *new_bundle, uint64_t first, uint64_t count,
+                                xci_old_side old_side) {
     uint64_t used[2] = {0, 0};
     uint8_t *slot = worker->slots;
     for (uint64_t i = 0; i < count; i++) {
@@ -102,6 +105,7 @@ static xorcast_status make_jobs(xci_encode_worker *worker, xorcast_bundle *old_b
         job->segments = chunk->segments;
         job->segment_count = chunk->segment_count;
         job->block = slot;
+        job->move = old_side == XCI_OLD_MOVE ? xci_chunk_direct(old_bundle, chunk) : NULL;
         slot += xci_round_up(chunk->bytes, 64) + XCI_BLOCK_SLACK;
     }
     return XORCAST_OK;
@@ -137,9 +141,9 @@ static void collect(xci_encode_worker *worker, uint64_t first_in_group, uint64_t
             continue;
         memmove(at, job->block, job->block_bytes);
         at += job->block_bytes;
-        record->blocks[record->block_count++] =
-            (xci_block){(uint32_t)(first_in_group + i), job->block_codec, job->element_bytes,
-                        job->block_bytes, job->bytes};
+        record->blocks[record->block_count++] = (xci_block){
+            (uint32_t)(first_in_group + i), job->block_codec, job->element_bytes, job->block_bytes,
+            job->bytes};
         piece->counts.bits_changed += job->bits_changed;
         piece->counts.bytes_changed += job->bytes_changed;
         piece->counts.elements_changed += job->elements_changed;
@@ -152,39 +156,53 @@ static void collect(xci_encode_worker *worker, uint64_t first_in_group, uint64_t
 
 xorcast_status xci_encode_range(xci_encode_worker *worker, xorcast_bundle *old_bundle,
                                 xorcast_bundle *new_bundle, uint64_t group, uint64_t first,
-                                uint64_t end, bool digest_old, xci_piece *piece_out) {
+                                uint64_t end, xci_old_side old_side, xci_piece *piece_out) {
     const xci_backend *backend = old_bundle->context->shared->backend;
     const uint64_t count = end - first;
     memset(piece_out, 0, sizeof *piece_out);
     piece_out->record.group = group;
-    TRY(make_jobs(worker, old_bundle, new_bundle, first, count));
+    TRY(make_jobs(worker, old_bundle, new_bundle, first, count, old_side));
     backend->encode(worker->jobs, count);
-    if (digest_old)
+    if (old_side == XCI_OLD_DIGEST)
         digest_old_side(worker, backend, count, &piece_out->old);
     collect(worker, first - old_bundle->group_first[group], count, piece_out);
     return XORCAST_OK;
 }
 
-const uint8_t *const *xci_encode_old(xci_encode_worker *worker, const xorcast_bundle *bundle,
-                                     const xci_record *record) {
-    for (uint32_t i = 0; i < record->block_count; i++) {
-        const uint32_t chunk = record->blocks[i].chunk;
-        xci_chunk place;
-        if (bundle == NULL) {
-            worker->old[i] = worker->jobs[chunk].old_bytes;
-            continue;
-        }
-        xci_bundle_chunk_places(bundle, bundle->group_first[record->group] + chunk, &place);
-        worker->old[i] = xci_chunk_direct(bundle, &place);
-    }
-    return worker->old;
+/* A chunk's bytes before a block of changed words, or a raw one, was XORed into them. */
+static void take_back(const xci_block *block, const uint8_t *mask, const uint8_t *now,
+                      uint8_t *out) {
+    const uint32_t bytes = block->chunk_bytes;
+    memcpy(out, now, bytes);
+    if (block->codec == XCI_CODEC_WORDS)
+        xci_words_xor(mask, block->bytes, out, bytes);
+    else
+        for (uint32_t i = 0; i < bytes; i++)
+            out[i] ^= mask[i];
 }
 
-void xci_counts_add(xorcast_counts *sum, const xorcast_counts *more) {
-    sum->bits_changed += more->bits_changed;
-    sum->bytes_changed += more->bytes_changed;
-    sum->elements_changed += more->elements_changed;
-    sum->chunks_changed += more->chunks_changed;
-    sum->bytes_covered += more->bytes_covered;
-    sum->elements_covered += more->elements_covered;
+xorcast_status xci_encode_old(xci_encode_worker *worker, const xorcast_bundle *moved,
+                              const xci_record *record, const uint8_t *const **old_out) {
+    *old_out = worker->old;
+    for (uint32_t i = 0; i < record->block_count && moved == NULL; i++)
+        worker->old[i] = worker->jobs[record->blocks[i].chunk].old_bytes;
+    if (moved == NULL)
+        return XORCAST_OK;
+    void *memory = worker->before;
+    const xorcast_status status = xci_reserve(moved->context, &memory, &worker->before_capacity,
+                                              moved->group_size_max);
+    worker->before = memory;
+    TRY(status);
+    const uint8_t *mask = record->payload;
+    uint8_t *at = worker->before;
+    for (uint32_t i = 0; i < record->block_count; i++) {
+        const xci_block *block = &record->blocks[i];
+        xci_chunk chunk;
+        xci_bundle_chunk_places(moved, moved->group_first[record->group] + block->chunk, &chunk);
+        take_back(block, mask, xci_chunk_direct(moved, &chunk), at);
+        worker->old[i] = at;
+        at += block->chunk_bytes;
+        mask += block->bytes;
+    }
+    return XORCAST_OK;
 }

@@ -17,7 +17,9 @@ typedef struct xci_encode_worker {
     uint8_t *slots;         /* room for each block at its worst, then the payload */
     uint8_t *gather[2];     /* old and new bytes that do not lie in one piece in host memory */
     uint64_t gather_capacity[2];
-    const uint8_t **old; /* what xci_encode_old lists */
+    const uint8_t **old;    /* what xci_encode_old lists, and room for it */
+    uint8_t *before;
+    uint64_t before_capacity;
 } xci_encode_worker;
 
 xorcast_status xci_encode_worker_open(xci_encode_worker *worker, xorcast_bundle *bundle,
@@ -37,18 +39,25 @@ typedef struct xci_piece {
     xorcast_digest old;     /* all terms of old, if asked for */
 } xci_piece;
 
-/* Encodes chunks [first, end) of `group`. Both bundles have the same grid and are complete. */
+/* What else becomes of the old side. */
+typedef enum xci_old_side {
+    XCI_OLD_KEEP,
+    XCI_OLD_DIGEST, /* all its terms are summed up */
+    XCI_OLD_MOVE    /* becomes new, chunk by chunk; old_bundle lies in one piece in host memory */
+} xci_old_side;
+
+/* Encodes chunks [first, end) of `group`. Both bundles have the same grid and are complete. After
+ * a failure nothing has moved. */
 xorcast_status xci_encode_range(xci_encode_worker *worker, xorcast_bundle *old_bundle,
                                 xorcast_bundle *new_bundle, uint64_t group, uint64_t first,
-                                uint64_t end, bool digest_old, xci_piece *piece_out);
+                                uint64_t end, xci_old_side old_side, xci_piece *piece_out);
 
-/* The bytes before the change of each chunk of a group's record, from the old side of a bundle
- * whose chunks lie in one piece or, with `bundle` NULL, of the range encoded last, which was the
- * whole group. Valid as those are. */
-const uint8_t *const *xci_encode_old(xci_encode_worker *worker, const xorcast_bundle *bundle,
-                                     const xci_record *record);
-
-void xci_counts_add(xorcast_counts *sum, const xorcast_counts *more);
+/* The bytes before the change of each chunk of a group's record, as its range was encoded; valid
+ * until the worker's next call. Either of the range encoded last, which was the whole group and kept
+ * its old side: `moved` is NULL. Or of a bundle whose chunks lie in one piece and have become new:
+ * they are taken back in memory of the worker. */
+xorcast_status xci_encode_old(xci_encode_worker *worker, const xorcast_bundle *moved,
+                              const xci_record *record, const uint8_t *const **old_out);
 
 /* Who the base is when it is not `old_bundle` itself: a checkpoint of another layout that
  * old_bundle was aligned from. */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/counts.h"
 #include "base/digest.h"
 #include "base/pool.h"
 #include "publish/bound.h"
@@ -35,16 +36,17 @@ static xorcast_status encode_group(void *user, uint64_t index, uint32_t worker_i
     const uint64_t group = job->batch_first + index;
     const uint64_t *first = &job->old_bundle->group_first[group];
     group_result *result = &job->results[index];
-    TRY(xci_encode_range(worker, job->old_bundle, job->new_bundle, group, first[0], first[1], true,
-                         &result->piece));
+    TRY(xci_encode_range(worker, job->old_bundle, job->new_bundle, group, first[0], first[1],
+                         XCI_OLD_DIGEST, &result->piece));
     if (result->piece.record.block_count == 0)
         return XORCAST_OK;
     if (job->bound != NULL)
         TRY(xci_bound_add(job->bound, job->old_bundle, &result->piece.record));
-    const uint8_t *const *old = job->options->encoding.old_weights
-                                    ? xci_encode_old(worker, NULL, &result->piece.record)
-                                    : NULL;
-    return xci_group_write(&worker->writer, &result->piece.record, old, &result->written);
+    const uint8_t *const *old = NULL;
+    if (job->options->encoding.old_weights == 1)
+        TRY(xci_encode_old(worker, NULL, &result->piece.record, &old));
+    xci_record made;
+    return xci_group_write(&worker->writer, &result->piece.record, old, &made, &result->written);
 }
 
 static xorcast_status write_batch(delta_job *job, xci_delta_writer *writer) {

@@ -5,18 +5,11 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/counts.h"
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/pool.h"
 #include "publish/bound.h"
-
-/* Blocks of a part of a group, waiting for the rest. */
-typedef struct xci_pending_piece {
-    struct xci_pending_piece *next;
-    uint32_t first_chunk, block_count;
-    uint64_t raw_bytes;
-    xci_block blocks[]; /* and the payload behind them */
-} xci_pending_piece;
 
 /* Chunks [first, end) of one group that one put completes. */
 typedef struct put_range { uint64_t group, first, end; } put_range;
@@ -39,9 +32,8 @@ static xorcast_status open_parts(xci_pending *pending, const xorcast_encoding *e
     pending->small_left = memory;
     TRY(xci_allocate_array(context, bundle->tensor_count, 1, &memory));
     pending->seen = memory;
-    TRY(xci_allocate_array(context, bundle->layout.group_count, sizeof(xci_pending_group),
-                           &memory));
-    pending->groups = memory;
+    TRY(xci_allocate_array(context, bundle->layout.group_count, sizeof(uint64_t), &memory));
+    pending->chunks_left = memory;
     TRY(xci_encode_workers_open(bundle, encoding, &pending->workers));
     if (measure_bound)
         TRY(xci_bound_open(bundle, &pending->bound));
@@ -61,53 +53,32 @@ xorcast_status xci_pending_open(xci_pending *pending, xorcast_bundle *bundle, xc
     return status;
 }
 
-static void drop_pieces(xorcast_context *context, xci_pending_group *group) {
-    for (xci_pending_piece *piece = group->pieces, *next; piece != NULL; piece = next) {
-        next = piece->next;
-        xci_release(context, piece);
-    }
-    group->pieces = NULL;
-}
-
-static void drop_groups(xci_pending *pending) {
-    xorcast_context *context = pending->bundle->context;
-    for (uint64_t g = 0; pending->groups != NULL && g < pending->bundle->layout.group_count; g++) {
-        drop_pieces(context, &pending->groups[g]);
-        xci_release(context, pending->groups[g].written.bytes);
-        xci_release(context, pending->groups[g].beside.bytes);
-        pending->groups[g].written.bytes = pending->groups[g].beside.bytes = NULL;
-    }
-}
-
 void xci_pending_close(xci_pending *pending) {
     if (pending->bundle == NULL)
         return;
     xorcast_context *context = pending->bundle->context;
-    drop_groups(pending);
     xorcast_bundle_destroy(pending->incoming);
     xci_bound_close(context, pending->bound);
     xci_encode_workers_close(context, pending->workers);
     xci_release(context, pending->small);
     xci_release(context, pending->small_left);
     xci_release(context, pending->seen);
-    xci_release(context, pending->groups);
+    xci_release(context, pending->chunks_left);
     pthread_mutex_destroy(&pending->lock);
     memset(pending, 0, sizeof *pending);
 }
 
 void xci_pending_reset(xci_pending *pending) {
     const xorcast_bundle *bundle = pending->bundle;
-    drop_groups(pending);
     for (uint64_t g = 0; g < bundle->layout.group_count; g++)
-        pending->groups[g] =
-            (xci_pending_group){.chunks_left = bundle->group_first[g + 1] - bundle->group_first[g]};
+        pending->chunks_left[g] = bundle->group_first[g + 1] - bundle->group_first[g];
     for (uint64_t p = 0; p < packed_chunk_count(bundle); p++)
         pending->small_left[p] = (uint32_t)(bundle->packed_first[p + 1] - bundle->packed_first[p]);
     if (bundle->tensor_count > 0)
         memset(pending->seen, 0, bundle->tensor_count);
     pending->seen_count = 0;
     memset(&pending->counts, 0, sizeof pending->counts);
-    pending->encoded_bytes = pending->beside_encoded_bytes = 0;
+    memset(pending->encoded_bytes, 0, sizeof pending->encoded_bytes);
     pending->put_ns = pending->encode_ns = pending->frame_ns = pending->bound_ns = 0;
     if (pending->bound != NULL)
         xci_bound_reset(pending->bound);
@@ -127,112 +98,56 @@ xorcast_status xci_pending_check(xci_pending *pending) {
     return XORCAST_OK;
 }
 
-/* ---- Groups ---- */
+/* ---- Groups: all under the group's lock ---- */
 
-static int by_first_chunk(const void *a, const void *b) {
-    const xci_pending_piece *x = *(xci_pending_piece *const *)a,
-                            *y = *(xci_pending_piece *const *)b;
-    return x->first_chunk < y->first_chunk ? -1 : x->first_chunk > y->first_chunk;
+/* Writes a record in each form that is wanted; the plain one last, because what it lists is kept. */
+static xorcast_status write_forms(xci_pending *pending, xci_encode_worker *worker,
+                                  const xci_record *listed, xci_record *record_out,
+                                  xci_written written[2]) {
+    if (worker->writer.encoding.old_weights == 1) {
+        const uint8_t *const *old;
+        TRY(xci_encode_old(worker, xci_shadow_bundle(pending->shadow), listed, &old));
+        TRY(xci_group_write(&worker->writer, listed, old, record_out, &written[XCI_FORM_BESIDE]));
+    }
+    return xci_group_write(&worker->writer, listed, NULL, record_out, &written[XCI_FORM_PLAIN]);
 }
 
-/* One record of all pieces of a group, in the order of their chunks. */
-static xorcast_status join_pieces(xci_pending *pending, uint64_t index, xci_record *record,
-                                  void **memory_out) {
+/* The record of a group whose chunks have all been seen: to its written forms, which the shadow
+ * keeps. */
+static xorcast_status write_group(xci_pending *pending, xci_encode_worker *worker, xci_ahead *ahead,
+                                  const xci_record *listed) {
     xorcast_context *context = pending->bundle->context;
-    xci_pending_group *group = &pending->groups[index];
-    uint64_t piece_count = 0, block_count = 0, raw_bytes = 0;
-    for (const xci_pending_piece *p = group->pieces; p != NULL; p = p->next) {
-        piece_count++;
-        block_count += p->block_count;
-        raw_bytes += p->raw_bytes;
-    }
-    TRY(xci_allocate(context,
-                     piece_count * sizeof(void *) + block_count * sizeof(xci_block) + raw_bytes,
-                     memory_out));
-    xci_pending_piece **pieces = *memory_out;
-    uint64_t used = 0;
-    for (xci_pending_piece *p = group->pieces; p != NULL; p = p->next)
-        pieces[used++] = p;
-    qsort(pieces, piece_count, sizeof *pieces, by_first_chunk);
-    record->group = index;
-    record->blocks = (xci_block *)(void *)(pieces + piece_count);
-    record->raw_bytes = raw_bytes;
-    uint8_t *payload = (uint8_t *)(record->blocks + block_count);
-    record->payload = payload;
-    for (uint64_t i = 0; i < piece_count; i++) {
-        memcpy(record->blocks + record->block_count, pieces[i]->blocks,
-               pieces[i]->block_count * sizeof(xci_block));
-        memcpy(payload, pieces[i]->blocks + pieces[i]->block_count, pieces[i]->raw_bytes);
-        record->block_count += pieces[i]->block_count;
-        payload += pieces[i]->raw_bytes;
-    }
-    return XORCAST_OK;
-}
-
-/* All chunks of the group have been seen. `only`: its single piece, still in the worker's
- * memory, or NULL. */
-static xorcast_status complete_group(xci_pending *pending, xci_encode_worker *worker,
-                                     uint64_t index, xci_piece *only) {
-    xci_pending_group *group = &pending->groups[index];
-    xci_record joined = {0}, *record = &joined;
-    void *memory = NULL;
     const uint64_t begun = xci_now_ns();
-    if (only != NULL)
-        record = &only->record;
-    else if (group->pieces != NULL)
-        TRY(join_pieces(pending, index, record, &memory));
-    xorcast_status status = XORCAST_OK;
-    if (record->block_count > 0 && pending->bound != NULL)
-        status = xci_bound_add(pending->bound, pending->bundle, record);
+    if (pending->bound != NULL)
+        TRY(xci_bound_add(pending->bound, pending->bundle, listed));
     const uint64_t measured = xci_now_ns();
-    if (status == XORCAST_OK && record->block_count > 0)
-        status = xci_group_write(&worker->writer, record, NULL, &group->written);
-    if (status == XORCAST_OK && record->block_count > 0 && worker->writer.encoding.old_weights)
-        status = xci_group_write(&worker->writer, record,
-                                 xci_encode_old(worker, xci_shadow_bundle(pending->shadow), record),
-                                 &group->beside);
-    drop_pieces(pending->bundle->context, group);
-    xci_release(pending->bundle->context, memory);
+    xci_record record;
+    xci_written written[2] = {{0}, {0}};
+    xorcast_status status = write_forms(pending, worker, listed, &record, written);
+    if (status == XORCAST_OK)
+        status = xci_ahead_whole(ahead, context, &record, written);
+    for (uint32_t form = 0; form < 2 && status < 0; form++)
+        xci_release(context, written[form].bytes);
     pthread_mutex_lock(&pending->lock);
-    pending->encoded_bytes += group->written.raw_bytes;
-    pending->beside_encoded_bytes += group->beside.raw_bytes;
+    for (uint32_t form = 0; form < 2; form++)
+        pending->encoded_bytes[form] += written[form].raw_bytes;
     pending->bound_ns += measured - begun;
     pending->frame_ns += xci_now_ns() - measured;
     pthread_mutex_unlock(&pending->lock);
     return status;
 }
 
-static xorcast_status save_piece(xci_pending *pending, const xci_piece *piece,
-                                 xci_pending_piece **saved_out) {
-    const xci_record *record = &piece->record;
+static xorcast_status write_joined(xci_pending *pending, xci_encode_worker *worker,
+                                   uint64_t group) {
+    xci_ahead *ahead = xci_shadow_ahead(pending->shadow, group);
+    xci_record record;
     void *memory;
-    const uint64_t blocks_bytes = record->block_count * sizeof(xci_block);
-    TRY(xci_allocate(pending->bundle->context,
-                     sizeof(xci_pending_piece) + blocks_bytes + record->raw_bytes, &memory));
-    xci_pending_piece *saved = memory;
-    *saved =
-        (xci_pending_piece){NULL, record->blocks[0].chunk, record->block_count, record->raw_bytes};
-    memcpy(saved->blocks, record->blocks, blocks_bytes);
-    memcpy(saved->blocks + record->block_count, record->payload, record->raw_bytes);
-    *saved_out = saved;
-    return XORCAST_OK;
-}
-
-/* Adds a range's result to its group; tells whether the group is complete now. */
-static bool add_to_group(xci_pending *pending, const put_range *range, const xci_piece *piece,
-                         xci_pending_piece *saved) {
-    xci_pending_group *group = &pending->groups[range->group];
-    pthread_mutex_lock(&pending->lock);
-    if (saved != NULL) {
-        saved->next = group->pieces;
-        group->pieces = saved;
-    }
-    group->chunks_left -= range->end - range->first;
-    const bool complete = group->chunks_left == 0;
-    xci_digest_merge(&group->change, &piece->change);
-    xci_counts_add(&pending->counts, &piece->counts);
-    pthread_mutex_unlock(&pending->lock);
-    return complete;
+    if (ahead->pieces == NULL)
+        return XORCAST_OK;
+    TRY(xci_ahead_join(ahead, pending->bundle->context, group, &record, &memory));
+    const xorcast_status status = write_group(pending, worker, ahead, &record);
+    xci_release(pending->bundle->context, memory);
+    return status;
 }
 
 /* ---- Putting ---- */
@@ -254,32 +169,60 @@ static void count_kept(xci_pending *pending, const put_range *range, xci_piece *
     }
 }
 
+static void add_sums(xci_pending *pending, const xci_piece *piece, uint64_t encode_ns) {
+    pthread_mutex_lock(&pending->lock);
+    xci_counts_add(&pending->counts, &piece->counts);
+    pending->encode_ns += encode_ns;
+    pthread_mutex_unlock(&pending->lock);
+}
+
+/* Encodes a range, moves the shadow and keeps the blocks; or none of it. */
+static xorcast_status encode_changes(xci_pending *pending, const put_range *range,
+                                     uint32_t worker_index, xci_piece *piece) {
+    xci_encode_worker *worker = &pending->workers[worker_index];
+    xci_ahead *ahead = xci_shadow_ahead(pending->shadow, range->group);
+    const uint64_t *first = &pending->bundle->group_first[range->group];
+    const bool whole = range->first == first[0] && range->end == first[1];
+    const uint64_t begun = xci_now_ns();
+    TRY(xci_encode_range(worker, xci_shadow_bundle(pending->shadow), pending->incoming,
+                         range->group, range->first, range->end, XCI_OLD_MOVE, piece));
+    const uint64_t encode_ns = xci_now_ns() - begun;
+    const xci_record *raw = &piece->record;
+    xorcast_status status = XORCAST_OK;
+    if (raw->block_count > 0)
+        status = whole ? write_group(pending, worker, ahead, raw)
+                       : xci_ahead_add(ahead, pending->bundle->context, raw);
+    if (status < 0) {
+        xci_shadow_undo(pending->shadow, worker_index, raw);
+        return status;
+    }
+    xci_digest_merge(&ahead->change, &piece->change);
+    add_sums(pending, piece, encode_ns);
+    return XORCAST_OK;
+}
+
 static xorcast_status encode_range(void *user, uint64_t index, uint32_t worker_index) {
     put_job *job = user;
     xci_pending *pending = job->pending;
-    xci_encode_worker *worker = &pending->workers[worker_index];
     const put_range *range = &job->ranges[index];
     xci_piece piece;
-    xci_pending_piece *saved = NULL;
+    xorcast_status status = XORCAST_OK;
     memset(&piece, 0, sizeof piece);
-    const uint64_t begun = xci_now_ns();
+    xci_shadow_lock(pending->shadow, range->group);
     /* A packed chunk may hold tensors that were put before: it is always encoded. */
-    if (job->keep && range->first < pending->bundle->whole_chunk_count)
+    if (job->keep && range->first < pending->bundle->whole_chunk_count) {
         count_kept(pending, range, &piece);
-    else
-        TRY(xci_encode_range(worker, xci_shadow_bundle(pending->shadow), pending->incoming,
-                             range->group, range->first, range->end, false, &piece));
-    const uint64_t encode_ns = xci_now_ns() - begun;
-    const uint64_t *first = &pending->bundle->group_first[range->group];
-    const bool whole = range->first == first[0] && range->end == first[1];
-    if (!whole && piece.record.block_count > 0)
-        TRY(save_piece(pending, &piece, &saved));
-    const bool complete = add_to_group(pending, range, &piece, saved);
-    pthread_mutex_lock(&pending->lock);
-    pending->encode_ns += encode_ns;
-    pthread_mutex_unlock(&pending->lock);
-    return complete ? complete_group(pending, worker, range->group, whole ? &piece : NULL)
-                    : XORCAST_OK;
+        add_sums(pending, &piece, 0);
+    } else {
+        status = encode_changes(pending, range, worker_index, &piece);
+    }
+    if (status == XORCAST_OK) {
+        pending->chunks_left[range->group] -= range->end - range->first;
+        if (pending->chunks_left[range->group] == 0)
+            status = write_joined(pending, &pending->workers[worker_index], range->group);
+    }
+    xci_shadow_unlock(pending->shadow, range->group);
+    return status;
 }
 
 /* Where the new bytes of tensor t are during this put. Small tensors are copied: their chunk may

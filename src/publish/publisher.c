@@ -10,6 +10,7 @@
 #include "base/digest.h"
 #include "frame/about.h"
 #include "publish/bound.h"
+#include "publish/parts.h"
 #include "publish/pending.h"
 #include "publish/version_log.h"
 #include "ship/link.h"
@@ -214,7 +215,7 @@ xorcast_status xorcast_publisher_keep(xorcast_publisher *publisher, uint64_t cou
 
 void xorcast_publisher_abort(xorcast_publisher *publisher) {
     if (publisher->is_open)
-        xci_pending_reset(&publisher->pending);
+        xci_shadow_take_back(publisher->shadow);
     publisher->is_open = false;
 }
 
@@ -226,8 +227,6 @@ typedef struct publication {
     xci_form form;
     xci_delta_writer writer;
     xci_manifest manifest;
-    xci_blob **parts;
-    uint64_t part_capacity;
     uint64_t part_count;
 } publication;
 
@@ -235,14 +234,9 @@ static xorcast_status deliver_part(void *user, uint64_t index, xci_blob *part) {
     publication *p = user;
     xorcast_publisher *publisher = p->publisher;
     char name[XCI_OBJECT_NAME_BYTES];
-    void *memory = p->parts;
-    const xorcast_status status = xci_reserve(publisher->context, &memory, &p->part_capacity,
-                                              (index + 1) * sizeof(xci_blob *));
-    p->parts = memory;
-    TRY(status);
     xci_name_part(publisher->open_step, p->form, index, name);
     TRY(publisher->link->host_put(publisher->host, name, part));
-    p->parts[p->part_count++] = xci_blob_hold(part);
+    p->part_count++;
     return XORCAST_OK;
 }
 
@@ -253,7 +247,7 @@ static void fill_manifest(xorcast_publisher *publisher, xci_form form, xci_manif
     info->base = info->target = publisher->version;
     info->target.step = publisher->open_step;
     for (uint64_t g = 0; g < layout->group_count; g++)
-        xci_digest_merge(&info->target.digest, &publisher->pending.groups[g].change);
+        xci_digest_merge(&info->target.digest, &xci_shadow_ahead(publisher->shadow, g)->change);
     memcpy(info->base_fingerprint, layout->fingerprint, sizeof layout->fingerprint);
     memcpy(info->target_fingerprint, layout->fingerprint, sizeof layout->fingerprint);
     info->counts = publisher->pending.counts;
@@ -261,33 +255,17 @@ static void fill_manifest(xorcast_publisher *publisher, xci_form form, xci_manif
     info->group_bytes = layout->group_bytes;
     info->needs_old_weights = beside;
     info->offers_old_weights = !beside && publisher->encoding.old_weights == 1;
-    info->chunk_encoded_bytes =
-        beside ? publisher->pending.beside_encoded_bytes : publisher->pending.encoded_bytes;
+    info->chunk_encoded_bytes = publisher->pending.encoded_bytes[form];
     manifest->encoding = info->asked = publisher->encoding;
     manifest->layout_group_count = layout->group_count;
     manifest->layout_chunk_count = layout->chunk_count;
-}
-
-static xci_written *written_of(const publication *p, uint64_t group) {
-    xci_pending_group *of = &p->publisher->pending.groups[group];
-    return p->form == XCI_FORM_BESIDE ? &of->beside : &of->written;
 }
 
 /* Parts, then the manifest, as objects of the link. */
 static xorcast_status put_objects(publication *p) {
     xorcast_publisher *publisher = p->publisher;
     fill_manifest(publisher, p->form, &p->manifest);
-    for (uint64_t g = 0; g < publisher->bundle->layout.group_count; g++)
-        p->writer.expected_bytes += written_of(p, g)->count;
-    for (uint64_t g = 0; g < publisher->bundle->layout.group_count; g++) {
-        xci_written *written = written_of(p, g);
-        if (written->bytes == NULL)
-            continue;
-        TRY(xci_delta_writer_add(&p->writer, written->bytes, written->count,
-                                 written->payload_bytes));
-        xci_release(publisher->context, written->bytes);
-        written->bytes = NULL;
-    }
+    TRY(xci_parts_write(publisher->shadow, p->form, &p->writer));
     xci_blob *manifest;
     char name[XCI_OBJECT_NAME_BYTES];
     TRY(xci_delta_writer_finish(&p->writer, &p->manifest, &manifest));
@@ -309,41 +287,21 @@ static void drop_objects(publication *p) {
 }
 
 /* Everything that can fail comes before the version is in the log; from then on it is published. */
-static xorcast_status publish(publication *p, publication *beside, xci_shadow_move **move_out) {
+static xorcast_status publish(publication *p, publication *beside) {
     xorcast_publisher *publisher = p->publisher;
     const bool two = publisher->encoding.old_weights == 1;
     TRY(xci_pending_check(&publisher->pending));
     if (two)
         TRY(put_objects(beside));
     TRY(put_objects(p));
-    TRY(xci_shadow_prepare(publisher->shadow, &p->manifest, p->parts, p->part_count, move_out));
-    const xorcast_status status =
-        xci_version_log_add(publisher->log, &p->manifest.info, two ? &beside->manifest.info : NULL);
-    if (status < 0) {
-        xci_shadow_forget(publisher->shadow, *move_out);
-        return status;
-    }
+    TRY(xci_version_log_add(publisher->log, &p->manifest.info, two ? &beside->manifest.info : NULL));
     publisher->version = p->manifest.info.target;
     publisher->link->host_announce(publisher->host, publisher->version.step);
     return XORCAST_OK;
 }
 
-static void move_shadow(publication *p, xci_shadow_move *move) {
-    xorcast_publisher *publisher = p->publisher;
-    for (uint64_t g = 0; g < publisher->bundle->layout.group_count; g++)
-        xci_shadow_change(move, g, &publisher->pending.groups[g].change);
-    xci_shadow_apply(publisher->shadow, move);
-}
-
-static void end_publication(publication *p) {
-    for (uint64_t i = 0; i < p->part_count; i++)
-        xci_blob_drop(p->parts[i]);
-    xci_release(p->publisher->context, p->parts);
-    xci_delta_writer_end(&p->writer);
-}
-
 static void note_stats(xorcast_publisher *publisher, const xci_manifest *manifest,
-                       uint64_t frame_ns, uint64_t shadow_ns) {
+                       uint64_t frame_ns) {
     xorcast_publisher_stats *stats = &publisher->stats;
     const xci_pending *pending = &publisher->pending;
     stats->delta = manifest->info;
@@ -354,7 +312,6 @@ static void note_stats(xorcast_publisher *publisher, const xci_manifest *manifes
     const double share = work > 0 ? (double)pending->put_ns / work : 0;
     stats->encode_ns = (uint64_t)(share * (double)pending->encode_ns);
     stats->frame_ns = (uint64_t)(share * (double)pending->frame_ns) + frame_ns;
-    stats->shadow_ns = shadow_ns;
 }
 
 xorcast_status xorcast_publisher_finish(xorcast_publisher *publisher,
@@ -367,23 +324,21 @@ xorcast_status xorcast_publisher_finish(xorcast_publisher *publisher,
              (unsigned long long)publisher->open_step);
     publication p = {.publisher = publisher};
     publication beside = {.publisher = publisher, .form = XCI_FORM_BESIDE};
-    xci_shadow_move *move = NULL;
     const uint64_t begun = xci_now_ns();
     xci_delta_writer_begin(&p.writer, context, deliver_part, &p);
     xci_delta_writer_begin(&beside.writer, context, deliver_part, &beside);
-    const xorcast_status status = publish(&p, &beside, &move);
-    const uint64_t published = xci_now_ns();
+    const xorcast_status status = publish(&p, &beside);
     if (status == XORCAST_OK) {
-        move_shadow(&p, move);
-        note_stats(publisher, &p.manifest, published - begun, xci_now_ns() - published);
+        xci_shadow_settle(publisher->shadow, &publisher->version);
+        note_stats(publisher, &p.manifest, xci_now_ns() - begun);
         publisher->is_open = false;
     } else if (status != XORCAST_BAD_STATE) {
         drop_objects(&p);
         drop_objects(&beside);
         xorcast_publisher_abort(publisher);
     }
-    end_publication(&p);
-    end_publication(&beside);
+    xci_delta_writer_end(&p.writer);
+    xci_delta_writer_end(&beside.writer);
     TRY(status);
     if (stats_out != NULL)
         xorcast_publisher_get_stats(publisher, stats_out);

@@ -1,5 +1,5 @@
 /* The shadow: see shadow.h. A group is guarded by one of STRIPES locks, so that a keyframe is read
- * between two groups of a moving shadow and never in the middle of one. */
+ * between two moves of a group and never in the middle of one. */
 #include "publish/shadow.h"
 
 #include <string.h>
@@ -7,7 +7,6 @@
 #include "base/bytes.h"
 #include "base/digest.h"
 #include "base/pool.h"
-#include "frame/delta_reader.h"
 
 #define STRIPES 64u
 #define DIGEST_ENTRY_BYTES 24u
@@ -15,6 +14,7 @@
 typedef struct group_state {
     uint64_t step; /* the version that changed it last */
     xorcast_digest digest;
+    xci_ahead ahead;
 } group_state;
 
 struct xci_shadow {
@@ -22,6 +22,7 @@ struct xci_shadow {
     xorcast_bundle *bundle; /* the twin */
     void *memory;
     group_state *groups;
+    uint64_t group_count;
     atomic_uint_fast64_t step; /* every group is at least this version */
     xorcast_digest digest;
     xci_apply_worker *workers;
@@ -39,6 +40,8 @@ void xci_shadow_close(xci_shadow *shadow) {
     xci_apply_workers_close(context, shadow->workers);
     xorcast_bundle_destroy(shadow->bundle);
     xci_release(context, shadow->memory);
+    for (uint64_t g = 0; shadow->groups != NULL && g < shadow->group_count; g++)
+        xci_ahead_drop(&shadow->groups[g].ahead, context);
     xci_release(context, shadow->groups);
     for (uint32_t i = 0; i < STRIPES; i++)
         pthread_mutex_destroy(&shadow->stripes[i]);
@@ -76,6 +79,7 @@ static xorcast_status fill(xci_shadow *shadow, xorcast_bundle *bundle, uint64_t 
     TRY(xci_twin_allocate(shadow->bundle, false, &shadow->memory));
     TRY(xci_allocate_array(shadow->context, group_count, sizeof(group_state), &memory));
     shadow->groups = memory;
+    shadow->group_count = group_count;
     TRY(xci_apply_workers_open(shadow->bundle, &shadow->workers));
     for (uint32_t i = 0; i < xci_context_threads(shadow->context); i++) {
         shadow->workers[i].own_blocks = true;
@@ -113,87 +117,57 @@ const uint8_t *xci_shadow_tensor(const xci_shadow *shadow, uint64_t t) {
 
 /* ---- Moving ---- */
 
-struct xci_shadow_move {
-    xci_shadow *shadow;
-    xci_part_records *parts;
-    uint64_t part_count, part; /* `part`: the one being applied */
-    xorcast_digest *changes;
-    xorcast_version target;
-};
-
-void xci_shadow_forget(xci_shadow *shadow, xci_shadow_move *move) {
-    if (move == NULL)
-        return;
-    for (uint64_t i = 0; i < move->part_count && move->parts != NULL; i++)
-        xci_part_records_free(shadow->context, &move->parts[i]);
-    xci_release(shadow->context, move->parts);
-    xci_release(shadow->context, move->changes);
-    xci_release(shadow->context, move);
+void xci_shadow_lock(xci_shadow *shadow, uint64_t group) {
+    pthread_mutex_lock(stripe_of(shadow, group));
+}
+void xci_shadow_unlock(xci_shadow *shadow, uint64_t group) {
+    pthread_mutex_unlock(stripe_of(shadow, group));
+}
+xci_ahead *xci_shadow_ahead(xci_shadow *shadow, uint64_t group) {
+    return &shadow->groups[group].ahead;
 }
 
-static xorcast_status prepare(xci_shadow *shadow, const xci_manifest *manifest,
-                              xci_blob *const *parts, xci_shadow_move *move) {
-    xorcast_context *context = shadow->context;
-    void *memory;
-    TRY(xci_allocate_array(context, shadow->bundle->layout.group_count, sizeof(xorcast_digest),
-                           &memory));
-    move->changes = memory;
-    TRY(xci_allocate_array(context, move->part_count, sizeof(xci_part_records), &memory));
-    move->parts = memory;
-    for (uint64_t i = 0; i < move->part_count; i++)
-        TRY(xci_part_parse(context, manifest, i, parts[i]->bytes, parts[i]->size, UINT64_MAX,
-                           &move->parts[i]));
-    return XORCAST_OK;
+/* Our own blocks, with all memory reserved. */
+static void must_go_back(xci_shadow *shadow, xorcast_status status) {
+    if (status < 0)
+        xci_log(shadow->context, XORCAST_LOG_ERROR,
+                "the shadow did not go back to what is published: %s; a defect, please report it",
+                xorcast_status_name(status));
 }
 
-xorcast_status xci_shadow_prepare(xci_shadow *shadow, const xci_manifest *manifest,
-                                  xci_blob *const *parts, uint64_t part_count,
-                                  xci_shadow_move **move_out) {
-    void *memory;
-    TRY(xci_allocate_zeroed(shadow->context, sizeof(xci_shadow_move), &memory));
-    xci_shadow_move *move = memory;
-    move->shadow = shadow;
-    move->part_count = part_count;
-    move->target = manifest->info.target;
-    const xorcast_status status = prepare(shadow, manifest, parts, move);
-    if (status < 0) {
-        xci_shadow_forget(shadow, move);
-        return status;
+void xci_shadow_undo(xci_shadow *shadow, uint32_t worker, const xci_record *record) {
+    must_go_back(shadow, xci_group_apply(&shadow->workers[worker], shadow->bundle, record, NULL));
+}
+
+void xci_shadow_settle(xci_shadow *shadow, const xorcast_version *target) {
+    for (uint64_t g = 0; g < shadow->group_count; g++) {
+        group_state *state = &shadow->groups[g];
+        xci_shadow_lock(shadow, g);
+        if (state->ahead.record.block_count > 0) {
+            state->step = target->step;
+            xci_digest_merge(&state->digest, &state->ahead.change);
+        }
+        xci_ahead_drop(&state->ahead, shadow->context);
+        xci_shadow_unlock(shadow, g);
     }
-    *move_out = move;
-    return XORCAST_OK;
+    shadow->digest = target->digest;
+    atomic_store(&shadow->step, target->step);
 }
 
-void xci_shadow_change(xci_shadow_move *move, uint64_t group, const xorcast_digest *change) {
-    move->changes[group] = *change;
-}
-
-static xorcast_status move_group(void *user, uint64_t index, uint32_t worker) {
-    xci_shadow_move *move = user;
-    xci_shadow *shadow = move->shadow;
-    const xci_record *record = &move->parts[move->part].records[index];
-    group_state *state = &shadow->groups[record->group];
-    pthread_mutex_lock(stripe_of(shadow, record->group));
+static xorcast_status take_group_back(void *user, uint64_t group, uint32_t worker) {
+    xci_shadow *shadow = user;
+    xci_ahead *ahead = xci_shadow_ahead(shadow, group);
+    xci_shadow_lock(shadow, group);
     const xorcast_status status =
-        xci_group_apply(&shadow->workers[worker], shadow->bundle, record, NULL);
-    state->step = move->target.step;
-    xci_digest_merge(&state->digest, &move->changes[record->group]);
-    pthread_mutex_unlock(stripe_of(shadow, record->group));
+        xci_ahead_take_back(ahead, &shadow->workers[worker], shadow->bundle, group, NULL);
+    xci_ahead_drop(ahead, shadow->context);
+    xci_shadow_unlock(shadow, group);
     return status;
 }
 
-void xci_shadow_apply(xci_shadow *shadow, xci_shadow_move *move) {
-    xorcast_status status = XORCAST_OK;
-    for (move->part = 0; move->part < move->part_count && status == XORCAST_OK; move->part++)
-        status = xci_pool_run(shadow->context->shared->pool, move->parts[move->part].count,
-                              move_group, move);
-    if (status < 0)
-        xci_log(shadow->context, XORCAST_LOG_ERROR,
-                "the shadow did not take its own delta: %s; a defect, please report it",
-                xorcast_status_name(status));
-    shadow->digest = move->target.digest;
-    atomic_store(&shadow->step, move->target.step);
-    xci_shadow_forget(shadow, move);
+void xci_shadow_take_back(xci_shadow *shadow) {
+    must_go_back(shadow, xci_pool_run(shadow->context->shared->pool, shadow->group_count,
+                                      take_group_back, shadow));
 }
 
 /* ---- Answers ---- */
@@ -202,28 +176,42 @@ static uint64_t step_of(xci_shadow *shadow, uint64_t group) {
     return xci_max(shadow->groups[group].step, atomic_load(&shadow->step));
 }
 
-xorcast_status xci_shadow_group(xci_shadow *shadow, xorcast_context *context, uint64_t group,
-                                xci_blob **blob_out) {
-    if (group >= shadow->bundle->layout.group_count)
-        FAIL(context, XORCAST_NOT_FOUND, "there is no group %llu", (unsigned long long)group);
-    const uint64_t bytes = xci_bundle_group_size(shadow->bundle, group);
-    xci_blob *blob;
-    TRY(xci_blob_create(context, 8 + bytes, &blob));
-    uint8_t *at = blob->bytes + 8;
-    xorcast_status status = XORCAST_OK;
-    pthread_mutex_lock(stripe_of(shadow, group));
-    xci_store64(blob->bytes, step_of(shadow, group));
-    for (uint64_t c = shadow->bundle->group_first[group];
-         c < shadow->bundle->group_first[group + 1] && status == XORCAST_OK; c++) {
+static xorcast_status copy_published(xci_shadow *shadow, xorcast_context *context, uint64_t group,
+                                     uint8_t *out) {
+    const xorcast_bundle *bundle = shadow->bundle;
+    const xci_ahead *ahead = xci_shadow_ahead(shadow, group);
+    uint8_t *at = out;
+    for (uint64_t c = bundle->group_first[group]; c < bundle->group_first[group + 1]; c++) {
         xci_chunk chunk;
-        const uint8_t *from;
-        xci_bundle_chunk(shadow->bundle, c, NULL, &chunk);
-        status = xci_chunk_read(shadow->bundle, &chunk, at, &from);
-        if (status == XORCAST_OK && from != at)
-            memcpy(at, from, chunk.bytes);
+        xci_bundle_chunk_places(bundle, c, &chunk);
+        memcpy(at, xci_chunk_direct(bundle, &chunk), chunk.bytes);
         at += chunk.bytes;
     }
-    pthread_mutex_unlock(stripe_of(shadow, group));
+    if (ahead->record.block_count == 0 && ahead->pieces == NULL)
+        return XORCAST_OK;
+    /* The workers of the pool are busy with the version that is ahead. */
+    xci_apply_worker worker;
+    xorcast_status status = xci_apply_worker_open(&worker, shadow->bundle);
+    if (status == XORCAST_OK) {
+        worker.own_blocks = true;
+        status = xci_ahead_take_back(ahead, &worker, shadow->bundle, group, out);
+        xci_apply_worker_close(&worker, shadow->context);
+    }
+    if (status < 0)
+        xci_error_copy(context, shadow->context);
+    return status;
+}
+
+xorcast_status xci_shadow_group(xci_shadow *shadow, xorcast_context *context, uint64_t group,
+                                xci_blob **blob_out) {
+    if (group >= shadow->group_count)
+        FAIL(context, XORCAST_NOT_FOUND, "there is no group %llu", (unsigned long long)group);
+    xci_blob *blob;
+    TRY(xci_blob_create(context, 8 + xci_bundle_group_size(shadow->bundle, group), &blob));
+    xci_shadow_lock(shadow, group);
+    xci_store64(blob->bytes, step_of(shadow, group));
+    const xorcast_status status = copy_published(shadow, context, group, blob->bytes + 8);
+    xci_shadow_unlock(shadow, group);
     if (status < 0) {
         xci_blob_drop(blob);
         return status;
@@ -234,8 +222,7 @@ xorcast_status xci_shadow_group(xci_shadow *shadow, xorcast_context *context, ui
 
 xorcast_status xci_shadow_digests(xci_shadow *shadow, xorcast_context *context, uint64_t first,
                                   uint64_t count, xci_blob **blob_out) {
-    const uint64_t group_count = shadow->bundle->layout.group_count;
-    if (first > group_count || count > group_count - first)
+    if (first > shadow->group_count || count > shadow->group_count - first)
         FAIL(context, XORCAST_NOT_FOUND, "there are no groups %llu to %llu",
              (unsigned long long)first, (unsigned long long)(first + count));
     TRY(xci_blob_create(context, count * DIGEST_ENTRY_BYTES, blob_out));

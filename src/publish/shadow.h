@@ -1,16 +1,17 @@
-/* The shadow: the trainer's copy of what is published, whole, in memory of its own. Moves only when
- * a version has been published. Group by group it can be read (keyframes, digests) while it moves;
- * each answer says which step the group is of.
+/* The shadow: the trainer's copy of what is published, whole, in memory of its own. Each group
+ * moves on while a version is put together, when its bytes are in the cache anyway, and remembers
+ * by which blocks (ahead.h). Whoever asks is answered with the published bytes: group by group
+ * (keyframes, digests), and each answer says which step the group is of. A version that is dropped
+ * is taken back.
  *
- * Owns the copy and the digest of each group. Does not own the layout: it is a twin of the
- * publisher's bundle. */
+ * Owns the copy, the digest of each group and what it is ahead. Does not own the layout: it is a
+ * twin of the publisher's bundle. */
 #ifndef XCI_SHADOW_H
 #define XCI_SHADOW_H
 
 #include "base/blob.h"
 #include "bundle/bundle.h"
-#include "delta/group_apply.h"
-#include "frame/manifest.h"
+#include "publish/ahead.h"
 
 typedef struct xci_shadow xci_shadow;
 
@@ -23,16 +24,18 @@ xorcast_digest xci_shadow_digest(const xci_shadow *shadow);
 /* Bytes of tensor `t`. */
 const uint8_t *xci_shadow_tensor(const xci_shadow *shadow, uint64_t t);
 
-/* A published version on its way into the shadow. Prepare parses its parts and reserves all memory,
- * so that apply cannot fail; then each group's change of digest is given, then the move is applied,
- * or forgotten. */
-typedef struct xci_shadow_move xci_shadow_move;
-xorcast_status xci_shadow_prepare(xci_shadow *shadow, const xci_manifest *manifest,
-                                  xci_blob *const *parts, uint64_t part_count,
-                                  xci_shadow_move **move_out);
-void xci_shadow_change(xci_shadow_move *move, uint64_t group, const xorcast_digest *change);
-void xci_shadow_apply(xci_shadow *shadow, xci_shadow_move *move); /* and frees it */
-void xci_shadow_forget(xci_shadow *shadow, xci_shadow_move *move);
+/* A group's lock, under which it is moved and its `ahead` is touched. */
+void xci_shadow_lock(xci_shadow *shadow, uint64_t group);
+void xci_shadow_unlock(xci_shadow *shadow, uint64_t group);
+xci_ahead *xci_shadow_ahead(xci_shadow *shadow, uint64_t group);
+/* Blocks that have just moved a locked group are taken back: the pool's worker `worker` could not
+ * keep them. */
+void xci_shadow_undo(xci_shadow *shadow, uint32_t worker, const xci_record *record);
+
+/* All groups are what is published now, as `target`. */
+void xci_shadow_settle(xci_shadow *shadow, const xorcast_version *target);
+/* All groups are what was published before. */
+void xci_shadow_take_back(xci_shadow *shadow);
 
 /* Answers for subscribers; any thread. Group: step (8 bytes), then the bytes of its chunks. Digests
  * of `count` groups from `first`: step and digest (24 bytes) each. */

@@ -99,20 +99,20 @@ typedef struct commit_pass {
     uint8_t wanted; /* the flag's value afterwards */
 } commit_pass;
 
-static xorcast_status pass_chunk(const commit_pass *pass, uint64_t index, uint32_t worker) {
+static xorcast_status stopped(const xci_commit *commit, const xci_ready *ready) {
+    FAIL(commit->bundle->context, XORCAST_WEIGHTS_MIXED,
+         "the commit was stopped at chunk %llu; commit again or undo",
+         (unsigned long long)ready->chunk);
+}
+
+/* A chunk that must be copied first: gathered, or kept in the journal. */
+static xorcast_status pass_alone(const commit_pass *pass, uint64_t index, uint32_t worker) {
     xci_commit *commit = pass->commit;
     const xci_ready *ready = &commit->ready[index];
-    if (commit->done[index] == pass->wanted)
-        return XORCAST_OK;
-    if (injected())
-        FAIL(commit->bundle->context, XORCAST_WEIGHTS_MIXED,
-             "the commit was stopped at chunk %llu; commit again or undo",
-             (unsigned long long)ready->chunk);
     if (ready->weights == NULL) {
         TRY(apply_scattered(commit, ready, index, worker));
     } else {
-        if (commit->journal != NULL)
-            xci_journal_keep(commit->journal, worker, index, ready->weights, ready->bytes);
+        xci_journal_keep(commit->journal, worker, index, ready->weights, ready->bytes);
         const xci_block_job job = job_of(ready, ready->weights);
         commit->bundle->context->shared->backend->apply(&job, 1);
     }
@@ -120,12 +120,41 @@ static xorcast_status pass_chunk(const commit_pass *pass, uint64_t index, uint32
     return XORCAST_OK;
 }
 
+/* The others of a task, in one call. */
+typedef struct commit_batch {
+    xci_block_job jobs[TASK_CHUNKS];
+    uint64_t indices[TASK_CHUNKS];
+    uint64_t count;
+} commit_batch;
+
+static void apply_batch(const commit_pass *pass, commit_batch *batch) {
+    pass->commit->bundle->context->shared->backend->apply(batch->jobs, batch->count);
+    for (uint64_t i = 0; i < batch->count; i++)
+        set_done(pass->commit, batch->indices[i], pass->wanted);
+}
+
 static xorcast_status pass_task(void *user, uint64_t task, uint32_t worker) {
     const commit_pass *pass = user;
-    const uint64_t end = xci_min(pass->commit->count, (task + 1) * TASK_CHUNKS);
-    for (uint64_t i = task * TASK_CHUNKS; i < end; i++)
-        TRY(pass_chunk(pass, i, worker));
-    return XORCAST_OK;
+    xci_commit *commit = pass->commit;
+    const uint64_t end = xci_min(commit->count, (task + 1) * TASK_CHUNKS);
+    commit_batch batch;
+    batch.count = 0;
+    xorcast_status status = XORCAST_OK;
+    for (uint64_t i = task * TASK_CHUNKS; i < end && status == XORCAST_OK; i++) {
+        const xci_ready *ready = &commit->ready[i];
+        if (commit->done[i] == pass->wanted)
+            continue;
+        if (injected()) {
+            status = stopped(commit, ready);
+        } else if (ready->weights == NULL || commit->journal != NULL) {
+            status = pass_alone(pass, i, worker);
+        } else {
+            batch.indices[batch.count] = i;
+            batch.jobs[batch.count++] = job_of(ready, ready->weights);
+        }
+    }
+    apply_batch(pass, &batch);
+    return status;
 }
 
 static void begin_pass(xci_commit *commit) {
@@ -150,10 +179,10 @@ static xorcast_status run_pass(xci_commit *commit, uint8_t wanted) {
 }
 
 xorcast_status xci_commit_apply_alone(xci_commit *commit) {
-    const commit_pass pass = {commit, 1};
+    commit_pass pass = {commit, 1};
     begin_pass(commit);
-    for (uint64_t i = 0; i < commit->count; i++)
-        TRY(pass_chunk(&pass, i, 0));
+    for (uint64_t task = 0; task < xci_divide_up(commit->count, TASK_CHUNKS); task++)
+        TRY(pass_task(&pass, task, 0));
     end_pass(commit);
     return XORCAST_OK;
 }

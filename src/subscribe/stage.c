@@ -1,11 +1,11 @@
 /* Staging: see stage.h. Records of a part are spread over the pool; a record is one group. */
 #include "subscribe/stage.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "backend/transcode.h"
 #include "base/bytes.h"
+#include "base/counts.h"
 #include "base/digest.h"
 #include "base/pool.h"
 
@@ -25,8 +25,12 @@ static xorcast_status open_worker(xci_stage_worker *worker, xorcast_bundle *bund
     TRY(xci_allocate_array(context, xci_bundle_segment_space(bundle), sizeof(xci_segment),
                            &memory));
     worker->segments = memory;
-    TRY(xci_allocate_array(context, bundle->group_chunks_max, sizeof(xci_ready), &memory));
-    worker->list = memory;
+    TRY(xci_allocate_array(context, bundle->group_chunks_max, sizeof(xci_chunk), &memory));
+    worker->chunks = memory;
+    TRY(xci_allocate_array(context, bundle->group_chunks_max, sizeof(xci_block_job), &memory));
+    worker->jobs = memory;
+    TRY(xci_allocate_array(context, bundle->group_chunks_max, sizeof(uint32_t), &memory));
+    worker->indices = memory;
     return XORCAST_OK;
 }
 
@@ -34,8 +38,8 @@ static void close_workers(xci_stage *stage) {
     xorcast_context *context = stage->bundle->context;
     for (uint32_t i = 0; stage->workers != NULL && i < xci_context_threads(context); i++) {
         xci_stage_worker *worker = &stage->workers[i];
-        void *const parts[] = {worker->assembled, worker->gather,   worker->scratch,
-                               worker->ready,     worker->segments, worker->list};
+        void *const parts[] = {worker->gather,   worker->scratch, worker->ready, worker->made,
+                               worker->segments, worker->chunks,  worker->jobs,  worker->indices};
         xci_group_reader_close(&worker->reader);
         for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
             xci_release(context, parts[p]);
@@ -50,7 +54,6 @@ xorcast_status xci_stage_open(xci_stage *stage, xorcast_bundle *bundle) {
     TRY(xci_allocate_array(bundle->context, threads, sizeof(xci_stage_worker), &memory));
     stage->bundle = bundle;
     stage->workers = memory;
-    pthread_mutex_init(&stage->lock, NULL);
     for (uint32_t i = 0; i < threads; i++) {
         const xorcast_status status = open_worker(&stage->workers[i], bundle);
         if (status < 0) {
@@ -67,10 +70,10 @@ void xci_stage_close(xci_stage *stage) {
     xorcast_context *context = stage->bundle->context;
     xci_stage_reset(stage);
     close_workers(stage);
+    xci_release(context, stage->groups);
     xci_release(context, stage->memories);
     xci_release(context, stage->ready);
     xci_part_records_free(context, &stage->records);
-    pthread_mutex_destroy(&stage->lock);
     memset(stage, 0, sizeof *stage);
 }
 
@@ -116,8 +119,10 @@ static bool padding_untouched(xci_stage_worker *worker, xorcast_bundle *bundle,
 /* Makes another form of a block device-ready, in the worker's memory. */
 static xorcast_status transcode(xci_stage_worker *worker, xorcast_bundle *bundle,
                                 const xci_chunk *chunk, const xci_record *record, uint32_t index,
-                                const uint8_t *old, xci_block_job *job) {
+                                xci_block_job *job) {
     const xci_place place = {chunk->tensor, chunk->index, 0};
+    /* only a whole chunk is what its blocks were made beside */
+    const uint8_t *old = bundle->complete ? job->weights : NULL;
     const xorcast_status status = xci_block_decode(&worker->reader, place, record, index,
                                                    job->block, old, worker->scratch, chunk->bytes);
     if (status == XORCAST_DATA_CORRUPT)
@@ -129,94 +134,16 @@ static xorcast_status transcode(xci_stage_worker *worker, xorcast_bundle *bundle
     return XORCAST_OK;
 }
 
-/* Checks a block against the live weights, as it is if the backend takes it, else transcoded.
- * `job` is the ready form then, of 0 bytes if it changes nothing. */
-static xorcast_status check_block(xci_stage_worker *worker, xorcast_bundle *bundle,
-                                  const xci_chunk *chunk, const xci_record *record, uint32_t index,
-                                  const uint8_t *bytes, xci_block_job *job) {
-    const xci_backend *backend = bundle->context->shared->backend;
-    const xci_block *block = &record->blocks[index];
-    const uint8_t *old;
-    *job = (xci_block_job){.block = bytes,
+/* ---- One group ---- */
+
+static xci_block_job job_of(const xci_chunk *chunk, const xci_block *block, const uint8_t *bytes) {
+    return (xci_block_job){.block = bytes,
                            .block_bytes = block->bytes,
                            .block_codec = block->codec,
                            .bytes = chunk->bytes,
                            .segments = chunk->segments,
                            .segment_count = chunk->segment_count,
                            .element_bytes = chunk->element_bytes};
-    if (block->element_bytes != chunk->element_bytes)
-        return bad_chunk(bundle, chunk, "its elements have another width");
-    TRY(xci_chunk_read(bundle, chunk, worker->gather, &old));
-    job->weights = (uint8_t *)(uintptr_t)old; /* only read by check */
-    backend->check(job, 1);
-    if (job->status < 0) {
-        /* only a whole chunk is what its blocks were made beside */
-        TRY(transcode(worker, bundle, chunk, record, index, bundle->complete ? old : NULL, job));
-        if (job->block_bytes == 0)
-            return XORCAST_OK;
-        backend->check(job, 1);
-    }
-    if (job->status < 0)
-        return bad_chunk(bundle, chunk, "its block is damaged");
-    if (chunk->packed && !padding_untouched(worker, bundle, chunk, job))
-        return bad_chunk(bundle, chunk, "it changes bytes between tensors");
-    return XORCAST_OK;
-}
-
-/* ---- One group ---- */
-
-static xorcast_status append(xci_stage_worker *worker, xorcast_context *context,
-                             const uint8_t *bytes, uint64_t *used, xci_ready *ready) {
-    void *memory = worker->assembled;
-    const xorcast_status status =
-        xci_reserve(context, &memory, &worker->assembled_capacity, *used + ready->block_bytes);
-    worker->assembled = memory;
-    TRY(status);
-    memcpy(worker->assembled + *used, bytes, ready->block_bytes);
-    *used += ready->block_bytes;
-    return XORCAST_OK;
-}
-
-/* Moves a group's ready blocks to memory of their own and lists them. */
-static xorcast_status keep_group(xci_stage *stage, xci_stage_worker *worker, uint64_t count,
-                                 uint64_t used, const xorcast_counts *counts,
-                                 const xorcast_digest *change) {
-    xorcast_context *context = stage->bundle->context;
-    void *memory, *list, *memories;
-    if (count == 0)
-        return XORCAST_OK;
-    TRY(xci_allocate(context, used, &memory));
-    memcpy(memory, worker->assembled, used);
-    const uint8_t *at = memory;
-    for (uint64_t i = 0; i < count; i++) {
-        worker->list[i].block = at;
-        at += worker->list[i].block_bytes;
-    }
-    pthread_mutex_lock(&stage->lock);
-    list = stage->ready;
-    memories = stage->memories;
-    xorcast_status status = xci_reserve(context, &list, &stage->ready_capacity,
-                                        (stage->ready_count + count) * sizeof(xci_ready));
-    stage->ready = list;
-    if (status == XORCAST_OK)
-        status = xci_reserve(context, &memories, &stage->memories_capacity,
-                             (stage->memory_count + 1) * sizeof(void *));
-    stage->memories = memories;
-    if (status == XORCAST_OK) {
-        memcpy(stage->ready + stage->ready_count, worker->list, count * sizeof(xci_ready));
-        stage->ready_count += count;
-        stage->memories[stage->memory_count++] = memory;
-        stage->ready_bytes += used;
-        stage->counts.bits_changed += counts->bits_changed;
-        stage->counts.bytes_changed += counts->bytes_changed;
-        stage->counts.elements_changed += counts->elements_changed;
-        stage->counts.chunks_changed += counts->chunks_changed;
-        xci_digest_merge(&stage->change, change);
-    }
-    pthread_mutex_unlock(&stage->lock);
-    if (status < 0)
-        xci_release(context, memory);
-    return status;
 }
 
 static void count_changes(const xci_block_job *job, xorcast_counts *counts) {
@@ -226,48 +153,140 @@ static void count_changes(const xci_block_job *job, xorcast_counts *counts) {
     counts->chunks_changed += job->bytes_changed > 0; /* a foreign block may be all zeros */
 }
 
-static xorcast_status stage_group(void *user, uint64_t index, uint32_t worker_index) {
-    xci_stage *stage = user;
-    xorcast_bundle *bundle = stage->bundle;
-    xci_stage_worker *worker = &stage->workers[worker_index];
-    const xci_record *record = &stage->records.records[index];
+static xorcast_status keep_made(xci_stage_worker *worker, xorcast_context *context,
+                                const xci_block_job *job) {
+    void *memory = worker->made;
+    const xorcast_status status = xci_reserve(context, &memory, &worker->made_capacity,
+                                              worker->made_bytes + job->block_bytes);
+    worker->made = memory;
+    TRY(status);
+    memcpy(worker->made + worker->made_bytes, job->block, job->block_bytes);
+    worker->made_bytes += job->block_bytes;
+    return XORCAST_OK;
+}
+
+/* A block that was checked once: as it is, or made another form and checked again. */
+static xorcast_status keep_block(xci_stage_worker *worker, xorcast_bundle *bundle,
+                                 const xci_chunk *chunk, const xci_record *record, uint32_t index,
+                                 xci_block_job *job, xci_staged_group *group) {
+    const bool foreign = job->status < 0;
+    if (foreign) {
+        TRY(transcode(worker, bundle, chunk, record, index, job));
+        if (job->block_bytes == 0)
+            return XORCAST_OK;
+        bundle->context->shared->backend->check(job, 1);
+    }
+    if (job->status < 0)
+        return bad_chunk(bundle, chunk, "its block is damaged");
+    if (chunk->packed && !padding_untouched(worker, bundle, chunk, job))
+        return bad_chunk(bundle, chunk, "it changes bytes between tensors");
+    if (foreign)
+        TRY(keep_made(worker, bundle->context, job));
+    group->ready[group->ready_count++] =
+        (xci_ready){.chunk = chunk->index,
+                    .block = foreign ? NULL : job->block, /* NULL: the next in worker->made */
+                    .weights = xci_chunk_direct(bundle, chunk),
+                    .block_bytes = job->block_bytes,
+                    .block_codec = job->block_codec,
+                    .bytes = chunk->bytes,
+                    .change = job->change};
+    group->ready_bytes += job->block_bytes;
+    count_changes(job, &group->counts);
+    xci_digest_merge(&group->change, &job->change);
+    return XORCAST_OK;
+}
+
+static xorcast_status check_listed(xci_stage_worker *worker, xorcast_bundle *bundle,
+                                   const xci_record *record, uint64_t count,
+                                   xci_staged_group *group) {
+    bundle->context->shared->backend->check(worker->jobs, count);
+    for (uint64_t i = 0; i < count; i++)
+        TRY(keep_block(worker, bundle, &worker->chunks[i], record, worker->indices[i],
+                       &worker->jobs[i], group));
+    return XORCAST_OK;
+}
+
+/* Scattered weights are gathered, one chunk at a time. */
+static xorcast_status check_alone(xci_stage_worker *worker, xorcast_bundle *bundle,
+                                  const xci_chunk *chunk, const xci_record *record,
+                                  uint32_t index, xci_block_job *job, xci_staged_group *group) {
+    const uint8_t *old;
+    TRY(xci_chunk_read(bundle, chunk, worker->gather, &old));
+    job->weights = (uint8_t *)(uintptr_t)old; /* only read by check */
+    bundle->context->shared->backend->check(job, 1);
+    return keep_block(worker, bundle, chunk, record, index, job, group);
+}
+
+/* Blocks of chunks whose weights lie in one piece are checked many at a time. */
+static xorcast_status check_blocks(xci_stage_worker *worker, xorcast_bundle *bundle,
+                                   const xci_record *record, xci_staged_group *group) {
     const uint64_t first = bundle->group_first[record->group],
                    end = bundle->group_first[record->group + 1];
     const xci_place place = {xci_bundle_tensor_of(bundle, first), first, 0};
-    xorcast_counts counts = {0};
-    xorcast_digest change = {{0, 0}};
-    uint64_t count = 0, used = 0;
-    const uint8_t *bytes;
-    TRY(xci_group_read(&worker->reader, place, record, &bytes));
-    for (uint32_t i = 0; i < record->block_count; i++) {
+    const uint8_t *bytes = group->blocks;
+    uint64_t listed = 0;
+    for (uint32_t i = 0; i < record->block_count; bytes += record->blocks[i++].bytes) {
         const xci_block *block = &record->blocks[i];
-        const uint8_t *block_bytes = bytes;
-        bytes += block->bytes;
+        xci_chunk *chunk = &worker->chunks[listed];
+        xci_block_job *job = &worker->jobs[listed];
         if (first + block->chunk >= end)
             FAIL_AT(bundle->context, XORCAST_DATA_CORRUPT, place,
                     "group %llu has no chunk %u; fetch the delta again",
                     (unsigned long long)record->group, block->chunk);
         if (!xci_bundle_holds(bundle, first + block->chunk))
             continue;
-        xci_chunk chunk;
-        xci_block_job job;
-        xci_ready *ready = &worker->list[count];
-        xci_bundle_chunk(bundle, first + block->chunk, worker->segments, &chunk);
-        TRY(check_block(worker, bundle, &chunk, record, i, block_bytes, &job));
-        if (job.block_bytes == 0)
+        xci_bundle_chunk(bundle, first + block->chunk, worker->segments, chunk);
+        if (block->element_bytes != chunk->element_bytes)
+            return bad_chunk(bundle, chunk, "its elements have another width");
+        *job = job_of(chunk, block, bytes);
+        worker->indices[listed] = i;
+        job->weights = bundle->complete ? xci_chunk_direct(bundle, chunk) : NULL;
+        if (job->weights != NULL) {
+            listed++;
             continue;
-        *ready = (xci_ready){.chunk = chunk.index,
-                             .weights = xci_chunk_direct(bundle, &chunk),
-                             .block_bytes = job.block_bytes,
-                             .block_codec = job.block_codec,
-                             .bytes = chunk.bytes,
-                             .change = job.change};
-        TRY(append(worker, bundle->context, job.block, &used, ready));
-        count_changes(&job, &counts);
-        xci_digest_merge(&change, &ready->change);
-        count++;
+        }
+        TRY(check_listed(worker, bundle, record, listed, group));
+        TRY(check_alone(worker, bundle, chunk, record, i, job, group));
+        listed = 0;
     }
-    return keep_group(stage, worker, count, used, &counts, &change);
+    return check_listed(worker, bundle, record, listed, group);
+}
+
+/* Leaves nothing in memory but the ready blocks, unless that is nearly so. */
+static xorcast_status compact(xci_stage_worker *worker, xorcast_context *context,
+                              uint64_t raw_bytes, xci_staged_group *group) {
+    void *memory;
+    if (worker->made_bytes == 0 && group->ready_bytes >= raw_bytes - raw_bytes / 4)
+        return XORCAST_OK;
+    TRY(xci_allocate(context, group->ready_bytes, &memory));
+    uint8_t *at = memory;
+    const uint8_t *made = worker->made;
+    for (uint64_t i = 0; i < group->ready_count; i++) {
+        xci_ready *ready = &group->ready[i];
+        memcpy(at, ready->block != NULL ? ready->block : made, ready->block_bytes);
+        made += ready->block == NULL ? ready->block_bytes : 0;
+        ready->block = at;
+        at += ready->block_bytes;
+    }
+    xci_release(context, group->blocks);
+    group->blocks = memory;
+    return XORCAST_OK;
+}
+
+static xorcast_status stage_group(xci_stage *stage, xci_stage_worker *worker,
+                                  const xci_record *record, xci_staged_group *group) {
+    xorcast_context *context = stage->bundle->context;
+    const uint64_t first = stage->bundle->group_first[record->group];
+    const xci_place place = {xci_bundle_tensor_of(stage->bundle, first), first, 0};
+    void *memory;
+    TRY(xci_allocate_array(context, record->block_count, sizeof(xci_ready), &memory));
+    group->ready = memory;
+    TRY(xci_allocate(context, record->raw_bytes, &memory));
+    group->blocks = memory;
+    TRY(xci_group_read_into(&worker->reader, place, record, group->blocks));
+    worker->made_bytes = 0;
+    TRY(check_blocks(worker, stage->bundle, record, group));
+    return compact(worker, context, record->raw_bytes, group);
 }
 
 /* ---- A delta ---- */
@@ -339,25 +358,89 @@ static xorcast_status name_group(xci_stage *stage, xorcast_status status, uint64
             xci_chunk_words(stage->bundle, chunk, words, sizeof words), error.text);
 }
 
+typedef struct part_job {
+    xci_stage *stage;
+    const xci_manifest *manifest;
+    uint64_t index;
+    const uint8_t *bytes;
+    uint64_t count;
+} part_job;
+
+/* Every group of a part, and at last its hash: nothing counts before all of them are good. */
+static xorcast_status stage_item(void *user, uint64_t index, uint32_t worker) {
+    part_job *job = user;
+    xci_stage *stage = job->stage;
+    if (index == stage->records.count)
+        return xci_part_check(stage->bundle->context, job->manifest, job->index, job->bytes,
+                              job->count);
+    const xci_record *record = &stage->records.records[index];
+    const xorcast_status status = xci_record_check(stage->bundle->context, XCI_NOWHERE, record);
+    if (status < 0)
+        return name_group(stage, status, record->group);
+    return stage_group(stage, &stage->workers[worker], record, &stage->groups[index]);
+}
+
+static void drop_groups(xci_stage *stage, uint64_t first) {
+    for (uint64_t i = first; i < stage->records.count; i++) {
+        xci_release(stage->bundle->context, stage->groups[i].ready);
+        xci_release(stage->bundle->context, stage->groups[i].blocks);
+    }
+}
+
+/* Takes over a group's blocks, behind those of the groups before. */
+static xorcast_status take_group(xci_stage *stage, xci_staged_group *group) {
+    xorcast_context *context = stage->bundle->context;
+    void *memory = stage->ready;
+    xorcast_status status =
+        xci_reserve(context, &memory, &stage->ready_capacity,
+                    (stage->ready_count + group->ready_count) * sizeof(xci_ready));
+    stage->ready = memory;
+    TRY(status);
+    memory = stage->memories;
+    status = xci_reserve(context, &memory, &stage->memories_capacity,
+                         (stage->memory_count + 1) * sizeof(void *));
+    stage->memories = memory;
+    TRY(status);
+    if (group->ready_count > 0)
+        memcpy(stage->ready + stage->ready_count, group->ready,
+               group->ready_count * sizeof(xci_ready));
+    stage->ready_count += group->ready_count;
+    stage->ready_bytes += group->ready_bytes;
+    stage->memories[stage->memory_count++] = group->blocks;
+    xci_counts_add(&stage->counts, &group->counts);
+    xci_digest_merge(&stage->change, &group->change);
+    xci_release(context, group->ready);
+    return XORCAST_OK;
+}
+
 xorcast_status xci_stage_part(xci_stage *stage, const xci_manifest *manifest, uint64_t index,
                               const uint8_t *bytes, uint64_t count) {
     xorcast_context *context = stage->bundle->context;
-    const xorcast_status status =
-        xci_part_parse(context, manifest, index, bytes, count, stage->last_group, &stage->records);
-    if (status < 0)
-        return name_group(stage, status, stage->records.failed_group);
-    TRY(xci_part_check(context, manifest, index, bytes, count));
-    for (uint64_t i = 0; i < stage->records.count; i++) {
-        stage->last_group = stage->records.records[i].group;
-        stage->payload_bytes += stage->records.records[i].stored_bytes;
-        stage->encoded_bytes += stage->records.records[i].raw_bytes;
+    part_job job = {stage, manifest, index, bytes, count};
+    const xorcast_status listed =
+        xci_part_list(context, manifest, index, bytes, count, stage->last_group, &stage->records);
+    if (listed < 0)
+        return name_group(stage, listed, stage->records.failed_group);
+    const uint64_t group_count = stage->records.count;
+    void *memory = stage->groups;
+    xorcast_status status = xci_reserve(context, &memory, &stage->groups_capacity,
+                                        group_count * sizeof(xci_staged_group));
+    stage->groups = memory;
+    TRY(status);
+    if (group_count > 0)
+        memset(stage->groups, 0, group_count * sizeof(xci_staged_group));
+    status = xci_pool_run(context->shared->pool, group_count + 1, stage_item, &job);
+    uint64_t taken = 0;
+    while (status == XORCAST_OK && taken < group_count) {
+        const xci_record *record = &stage->records.records[taken];
+        status = take_group(stage, &stage->groups[taken]);
+        taken += status == XORCAST_OK;
+        stage->last_group = record->group;
+        stage->payload_bytes += record->stored_bytes;
+        stage->encoded_bytes += record->raw_bytes;
     }
-    return xci_pool_run(context->shared->pool, stage->records.count, stage_group, stage);
-}
-
-static int by_chunk(const void *a, const void *b) {
-    const xci_ready *x = a, *y = b;
-    return x->chunk < y->chunk ? -1 : x->chunk > y->chunk;
+    drop_groups(stage, taken);
+    return status;
 }
 
 /* Whether the manifest counts what was found; only a bundle that counts every byte can tell. */
@@ -374,8 +457,6 @@ xorcast_status xci_stage_finish(xci_stage *stage, const xci_manifest *manifest) 
     const xorcast_bundle *bundle = stage->bundle;
     const xorcast_delta_info *info = &manifest->info;
     xorcast_context *context = bundle->context;
-    if (stage->ready_count > 1)
-        qsort(stage->ready, stage->ready_count, sizeof *stage->ready, by_chunk);
     stage->counts.bytes_covered = bundle->layout.covered_bytes;
     stage->counts.elements_covered = info->counts.elements_covered;
     if (stage->payload_bytes != info->payload_bytes ||

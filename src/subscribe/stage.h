@@ -21,12 +21,24 @@ typedef struct xci_ready {
 
 typedef struct xci_stage_worker {
     xci_group_reader reader;
-    uint8_t *assembled;     /* the ready blocks of a group, one behind the other */
-    uint64_t assembled_capacity;
-    uint8_t *gather, *scratch, *ready;
+    uint8_t *gather, *scratch, *ready; /* a chunk each: live bytes, decoding, another form */
+    uint8_t *made;                     /* the other forms of a group, one behind the other */
+    uint64_t made_bytes, made_capacity;
     xci_segment *segments;
-    xci_ready *list;        /* those blocks; offsets in place of pointers */
+    /* of the group that is worked on, one for each of its blocks */
+    xci_chunk *chunks;
+    xci_block_job *jobs;
+    uint32_t *indices; /* of the blocks in their record */
 } xci_stage_worker;
+
+/* What a group of the part that is being staged came to. */
+typedef struct xci_staged_group {
+    xci_ready *ready; /* allocated, as are the blocks that they point to */
+    uint8_t *blocks;
+    uint64_t ready_count, ready_bytes;
+    xorcast_counts counts;
+    xorcast_digest change;
+} xci_staged_group;
 
 typedef struct xci_stage {
     xorcast_bundle *bundle;
@@ -34,10 +46,11 @@ typedef struct xci_stage {
     xorcast_delta_info info; /* of the delta that is staged */
     uint64_t last_group, payload_bytes, encoded_bytes; /* of the parts so far */
     xci_part_records records;
-    pthread_mutex_t lock;    /* guards what follows */
-    void **memories;         /* blocks of each group */
+    xci_staged_group *groups; /* of the part that is staged, one for each record */
+    uint64_t groups_capacity;
+    void **memories; /* blocks of the groups before */
     uint64_t memory_count, memories_capacity;
-    xci_ready *ready;        /* by chunk once finished */
+    xci_ready *ready; /* by chunk */
     uint64_t ready_count, ready_capacity, ready_bytes;
     xorcast_counts counts;
     xorcast_digest change;

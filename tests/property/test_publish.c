@@ -40,14 +40,16 @@ static void hook(void *user, const xorcast_version *version) {
     s->hook_saw_new = model_equal(&s->published, &s->live);
 }
 
-static void open_publisher(street *s, const char *run) {
+static void open_publisher(street *s, const char *run, const xorcast_encoding *encoding) {
     xorcast_publisher_options options = XORCAST_PUBLISHER_OPTIONS_INIT;
+    if (encoding != NULL)
+        options.encoding = *encoding;
     options.run = run;
     options.log_bytes = 1 << 26;
     must(s->trainer, xorcast_publisher_open(s->from, "inproc:publish", &options, &s->publisher));
 }
 
-static void street_open(street *s, uint32_t threads) {
+static void street_open_encoding(street *s, uint32_t threads, const xorcast_encoding *encoding) {
     xorcast_subscriber_options options = XORCAST_SUBSCRIBER_OPTIONS_INIT;
     memset(s, 0, sizeof *s);
     model_create(&s->published, 11);
@@ -56,11 +58,13 @@ static void street_open(street *s, uint32_t threads) {
     s->sampler = test_context(1);
     s->from = model_bundle(s->trainer, &s->published, CHUNK, 1);
     s->to = model_bundle(s->sampler, &s->live, CHUNK, 2);
-    open_publisher(s, "run");
+    open_publisher(s, "run", encoding);
     options.after_commit = hook;
     options.user = s;
     must(s->sampler, xorcast_subscriber_open(s->to, "inproc:publish", &options, &s->subscriber));
 }
+
+static void street_open(street *s, uint32_t threads) { street_open_encoding(s, threads, NULL); }
 
 static void street_close(street *s) {
     xorcast_subscriber_close(s->subscriber);
@@ -215,6 +219,52 @@ static void test_aborted_version_leaves_no_trace(void **state) {
     street_close(&s);
 }
 
+/* Overwrites the sampler's weights and has them sent whole. */
+static void restore_from_keyframe(street *s, const model *published) {
+    for (uint32_t t = 0; t < s->live.count; t++)
+        if (s->live.tensors[t].bytes > 0)
+            memset(s->live.tensors[t].data, 0x5a, s->live.tensors[t].bytes);
+    must(s->sampler, xorcast_subscriber_keyframe(s->subscriber, TIMEOUT_MS));
+    assert_true(model_equal(published, &s->live));
+}
+
+/* While a version is put together, with some groups whole, some begun and some untouched, a
+ * keyframe is of the version before; and so is the next delta's base once that version is
+ * dropped. */
+static void test_keyframe_in_the_middle_of_a_version(void **state) {
+    (void)state;
+    for (uint32_t way = 0; way < 6; way++) {
+        xorcast_encoding encoding = XORCAST_ENCODING_INIT;
+        encoding.codec = XORCAST_CODEC_RAW + way % 3;
+        encoding.second_pass = way / 3;
+        street s;
+        model before;
+        uint32_t order[MODEL_TENSORS_MAX];
+        uint64_t random = way;
+        street_open_encoding(&s, 3, &encoding);
+        model_create(&before, 11);
+        shuffle(order, s.published.count, &random);
+        next_weights(&s.published, 1 + way);
+        must(s.trainer, xorcast_publisher_begin(s.publisher, 1));
+        for (uint32_t at = 0; at < s.published.count; at += 2) {
+            const uint64_t index = index_of(&s, order[at]);
+            must(s.trainer, xorcast_publisher_put(s.publisher, 1, &index, NULL));
+            if (at % 8 == 0)
+                restore_from_keyframe(&s, &before);
+        }
+        restore_from_keyframe(&s, &before);
+        xorcast_publisher_abort(s.publisher);
+        restore_from_keyframe(&s, &before);
+        must(s.trainer, xorcast_publisher_begin(s.publisher, 1));
+        must(s.trainer, xorcast_publisher_put(s.publisher, 0, NULL, NULL));
+        restore_from_keyframe(&s, &before);
+        must(s.trainer, xorcast_publisher_finish(s.publisher, NULL));
+        follow(&s, 1);
+        model_free(&before);
+        street_close(&s);
+    }
+}
+
 static void test_hook_runs_after_the_commit(void **state) {
     (void)state;
     street s;
@@ -239,7 +289,7 @@ static void test_another_run_is_refused(void **state) {
     street_open(&s, 1);
     model_create(&before, 11);
     xorcast_publisher_close(s.publisher);
-    open_publisher(&s, "other");
+    open_publisher(&s, "other", NULL);
     model_step(&s.published, 3, 500);
     must(s.trainer, xorcast_publisher_begin(s.publisher, 1));
     must(s.trainer, xorcast_publisher_put(s.publisher, 0, NULL, NULL));
@@ -284,6 +334,7 @@ int main(void) {
         cmocka_unit_test(test_order_of_puts_does_not_matter),
         cmocka_unit_test(test_steps_between_versions),
         cmocka_unit_test(test_aborted_version_leaves_no_trace),
+        cmocka_unit_test(test_keyframe_in_the_middle_of_a_version),
         cmocka_unit_test(test_hook_runs_after_the_commit),
         cmocka_unit_test(test_another_run_is_refused),
         cmocka_unit_test(test_delta_keyframe_delta),

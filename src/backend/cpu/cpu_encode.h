@@ -1,13 +1,14 @@
-/* encode() of one instruction set. The including file defines what depends on it, list_line(old,
- * new, first, list): it writes the numbers of the words that differ in 64 bytes, counted from
- * `first`, to the list and returns how many; what it leaves in the rest of eight places does not
- * matter. Everything else is the same source for all levels, hence the same bytes.
+/* encode() of one instruction set. The including file defines what depends on it: list_line(old,
+ * new, first, list) writes the numbers of the words that differ in 64 bytes, counted from `first`,
+ * to the list and returns how many; what it leaves in the rest of eight places does not matter.
+ * same_lines(old, new) tells whether 256 bytes are equal. Everything else is the same source for
+ * all levels, hence the same bytes.
  *
  * Old and new are streamed once. Words that differ are listed without a branch on the data, and
- * worked on when a batch is full: loops of a fixed length, which the processor predicts.
- * Meanwhile prefetches keep memory busy. Small batches overlap the two better than large ones:
- * 16 words reach 0.71 of the read bound at 0.6 % of bytes changed, 32 words 0.63, 64 words 0.56
- * (Zen 3; bench/kernels). */
+ * worked on when a batch is full: loops of a fixed length, which the processor predicts. Meanwhile
+ * prefetches keep memory busy. Small batches overlap the two better than large ones: 16 words reach
+ * 0.71 of the read bound at 0.6 % of bytes changed, 32 words 0.63, 64 words 0.56 (Zen 3;
+ * bench/kernels). */
 #ifndef XCI_CPU_ENCODE_H
 #define XCI_CPU_ENCODE_H
 
@@ -17,6 +18,9 @@
 #define XCI_LINE_WORDS 8u
 #define XCI_ENCODE_BATCH 16u
 #define XCI_AHEAD 1024u /* bytes between prefetch and use; 512 to 2048 do about as well */
+#define XCI_SAME_LINES 4u
+#define XCI_SPARSE 6u /* lines for each changed word from which on four are looked at at once */
+#define XCI_CHUNK_LINES ((1u << 20) / XCI_LINE)
 
 /* A hint: the address may lie beyond the chunk, where the next one usually is. */
 XCI_CPU_INLINE void xci_prefetch(const uint8_t *at, size_t distance) {
@@ -27,6 +31,7 @@ XCI_CPU_INLINE void xci_prefetch(const uint8_t *at, size_t distance) {
 typedef struct xci_differ {
     const uint8_t *old_bytes, *new_bytes;
     uint32_t bytes, offset; /* whole words of the chunk; looked at so far */
+    bool sparse;            /* most lines are equal: look at four at once */
     uint32_t listed;
     uint32_t list[XCI_ENCODE_BATCH + 2 * XCI_LINE_WORDS];
 } xci_differ;
@@ -41,17 +46,42 @@ XCI_CPU_INLINE void xci_diff_rest(xci_differ *differ) {
     differ->offset = differ->bytes;
 }
 
+XCI_CPU_INLINE void xci_prefetch_lines(const uint8_t *at, size_t distance) {
+    for (uint32_t i = 0; i < XCI_SAME_LINES; ++i)
+        xci_prefetch(at, distance + i * XCI_LINE);
+}
+
+/* The first of the lines from `offset` on, four by four, that are not all equal. */
+XCI_CPU_INLINE uint32_t xci_skip_same(const uint8_t *old_bytes, const uint8_t *new_bytes,
+                                      uint32_t offset, uint32_t whole) {
+    const uint32_t step = XCI_SAME_LINES * XCI_LINE;
+    for (; offset + step <= whole; offset += step) {
+        xci_prefetch_lines(old_bytes, offset + XCI_AHEAD);
+        xci_prefetch_lines(new_bytes, offset + XCI_AHEAD);
+        if (!same_lines(old_bytes + offset, new_bytes + offset))
+            break;
+    }
+    return offset;
+}
+
 /* Looks at lines until a batch is full or the chunk is at its end. */
 XCI_CPU_INLINE void xci_diff_lines(xci_differ *differ) {
     const uint8_t *const old_bytes = differ->old_bytes, *const new_bytes = differ->new_bytes;
-    const uint32_t whole = differ->bytes / XCI_LINE * XCI_LINE;
-    uint32_t offset = differ->offset, listed = differ->listed;
-    for (; offset < whole && listed < XCI_ENCODE_BATCH; offset += XCI_LINE) {
-        xci_prefetch(old_bytes, offset + XCI_AHEAD);
-        xci_prefetch(new_bytes, offset + XCI_AHEAD);
-        listed +=
-            list_line(old_bytes + offset, new_bytes + offset, offset / 8, differ->list + listed);
+    const uint32_t whole = differ->bytes / XCI_LINE * XCI_LINE, begun = differ->offset;
+    uint32_t offset = begun, listed = differ->listed;
+    while (offset < whole && listed < XCI_ENCODE_BATCH) {
+        if (differ->sparse)
+            offset = xci_skip_same(old_bytes, new_bytes, offset, whole);
+        const uint32_t stop = differ->sparse ? offset + XCI_SAME_LINES * XCI_LINE : whole;
+        const uint32_t end = stop < whole ? stop : whole;
+        for (; offset < end && listed < XCI_ENCODE_BATCH; offset += XCI_LINE) {
+            xci_prefetch(old_bytes, offset + XCI_AHEAD);
+            xci_prefetch(new_bytes, offset + XCI_AHEAD);
+            listed += list_line(old_bytes + offset, new_bytes + offset, offset / 8,
+                                differ->list + listed);
+        }
     }
+    differ->sparse = (offset - begun) / XCI_LINE > XCI_SPARSE * (listed - differ->listed);
     differ->offset = offset;
     differ->listed = listed;
     if (listed < XCI_ENCODE_BATCH && offset < differ->bytes)
@@ -64,7 +94,28 @@ typedef struct xci_encoder {
     xci_writer writer;
     uint32_t element_bytes;
     bool fits; /* the block is still smaller than raw */
+    /* Lines that differ. Old may move only behind the writer, which reads it again: at the end. */
+    uint32_t line_count, last_line;
+    uint16_t *lines;
 } xci_encoder;
+
+XCI_CPU_INLINE void xci_note_line(xci_encoder *encoder, uint32_t word) {
+    const uint32_t line = word / XCI_LINE_WORDS;
+    encoder->lines[encoder->line_count] = (uint16_t)line;
+    encoder->line_count += line != encoder->last_line;
+    encoder->last_line = line;
+}
+
+/* Old becomes new. Other lines are the same already and stay clean. */
+XCI_CPU_INLINE void xci_move_lines(const xci_encoder *encoder, const xci_encode_job *job) {
+    for (uint32_t i = 0; i < encoder->line_count; ++i) {
+        const uint32_t at = encoder->lines[i] * XCI_LINE;
+        if (__builtin_expect(job->bytes - at >= XCI_LINE, 1))
+            memcpy(job->move + at, job->new_bytes + at, XCI_LINE);
+        else
+            memcpy(job->move + at, job->new_bytes + at, job->bytes - at);
+    }
+}
 
 /* Counts and writes a batch. While that goes on, lines after those already on their way are
  * fetched. */
@@ -79,6 +130,7 @@ XCI_CPU_INLINE void xci_encode_words(xci_encoder *encoder, const xci_differ *dif
         const uint64_t old_word = xci_load64(old_bytes + (size_t)word * 8);
         masks[i] = old_word ^ xci_load64(new_bytes + (size_t)word * 8);
         xci_tally_word(&encoder->tally, &encoder->cursor, word, old_word, masks[i]);
+        xci_note_line(encoder, word);
     }
     memset(masks + count, 0, XCI_MASK_PAD * sizeof *masks);
     count_masks(masks, count, encoder->element_bytes, &encoder->tally);
@@ -97,6 +149,7 @@ static __attribute__((noinline)) xci_encoder xci_encode_rest(xci_encoder encoder
     if (masks[0] == 0)
         return encoder;
     xci_tally_word(&encoder.tally, &encoder.cursor, word, old_word, masks[0]);
+    xci_note_line(&encoder, word);
     count_masks(masks, 1, encoder.element_bytes, &encoder.tally);
     encoder.fits = encoder.fits && xci_write_word(&encoder.writer, word, masks[0]);
     return encoder;
@@ -121,12 +174,20 @@ static void xci_encode_finish(xci_encode_job *job, xci_encoder *encoder) {
 /* `codec` is a constant wherever this is inlined. */
 XCI_CPU_INLINE void xci_encode_chunk(xci_encode_job *job, uint32_t codec) {
     xci_differ differ = {
-        .old_bytes = job->old_bytes, .new_bytes = job->new_bytes, .bytes = job->bytes / 8 * 8};
+
+        .old_bytes = job->old_bytes,
+        .new_bytes = job->new_bytes,
+        .bytes = job->bytes / 8 * 8,
+        .sparse = true,
+    };
+    uint16_t lines[XCI_CHUNK_LINES + 1]; /* one more than can be noted is written */
     xci_encoder encoder = {
         .cursor = xci_cursor_over(job->segments, job->segment_count),
         .writer = xci_write_begin(job, codec),
         .element_bytes = job->element_bytes,
         .fits = codec != XORCAST_CODEC_RAW,
+        .last_line = UINT32_MAX,
+        .lines = lines,
     };
     while (differ.offset < differ.bytes || differ.listed > 0) {
         xci_diff_lines(&differ);
@@ -140,6 +201,8 @@ XCI_CPU_INLINE void xci_encode_chunk(xci_encode_job *job, uint32_t codec) {
         encoder = xci_encode_rest(encoder, job);
     xci_encoder last = encoder;
     xci_encode_finish(job, &last);
+    if (job->move != NULL)
+        xci_move_lines(&last, job);
 }
 
 static __attribute__((noinline)) void encode_raw(xci_encode_job *job) {

@@ -3,9 +3,9 @@
  * says so) and is prepared by others; launchers allocate nothing, wait for nothing and give the
  * launch's cudaError_t as an int, 0 for success.
  *
- * A grid is described once, when a bundle is sealed: one xci_cuda_chunk for each chunk, in the order
- * of the bundle. Where the bytes of chunk i are is said by a separate table of addresses, so that
- * old, new and live weights share the description. */
+ * A grid is described once, when a bundle is sealed: one xci_cuda_chunk for each chunk, in the
+ * order of the bundle. Where the bytes of chunk i are is said by a separate table of addresses, so
+ * that old, new and live weights share the description. */
 #ifndef XCI_CUDA_KERNELS_H
 #define XCI_CUDA_KERNELS_H
 
@@ -92,11 +92,11 @@ uint64_t xci_cuda_encode_scratch(uint64_t count, uint32_t chunk_bytes);
 int xci_cuda_encode(const xci_cuda_encode_call *call, void *stream);
 
 /* ---- Check and apply: LZ4 blocks of the zero-run profile, or raw, to weights --------------------
- * A block is one chunk's. check reads foreign bytes: it walks the block with every bounds check and,
- * where the chunk has a place, reads the old words at changed positions. A damaged block has status
- * DATA_CORRUPT and does nothing else. apply XORs in place; blocks have passed check. If `gate` is
- * not NULL and *gate is not 0 on the device when the work begins, apply does nothing. `progress`
- * (device, may be NULL) counts the chunks that apply has finished. */
+ * A block is one chunk's. check reads foreign bytes: it walks the block with every bounds check
+ * and, where the chunk has a place, reads the old words at changed positions. A damaged block has
+ * status DATA_CORRUPT and does nothing else. apply XORs in place; blocks have passed check. If
+ * `gate` is not NULL and *gate is not 0 on the device when the work begins, apply does nothing.
+ * `progress` (device, may be NULL) counts the chunks that apply has finished. */
 typedef struct xci_cuda_block {
     const uint8_t *bytes;
     uint32_t block_bytes, block_codec;
