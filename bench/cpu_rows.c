@@ -31,7 +31,8 @@ static const char help[] =
     "  --density X        share of bytes changed by a version (0.006)\n"
     "  --clustered        5 % of the 4 KiB blocks hold all changes\n"
     "  --dtype bf16|nvfp4 of the experts (bf16); nvfp4 is the mix, with its own densities\n"
-    "  --codec NAME       raw, lz4, snappy or gap (lz4)\n"
+    "  --codec NAME       raw, lz4, snappy, gap or auto (lz4)\n"
+    "  --old-weights      with gap and auto: the form for samplers that hold the old weights\n"
     "  --second-pass      zstd over the encoded groups, as is the default of the library (off "
     "here)\n"
     "  --repeat N         versions to measure (11), after one that is not\n"
@@ -42,7 +43,7 @@ typedef struct options {
     uint64_t bytes, repeat;
     uint32_t threads, codec;
     double density;
-    bool clustered, mix, second_pass, digest;
+    bool clustered, mix, second_pass, digest, old_weights;
     const char *dump;
 } options;
 
@@ -68,7 +69,7 @@ typedef struct bench {
 
 /* 0: there is no such codec. */
 static uint32_t codec_of(const char *name) {
-    static const char *const names[] = {"raw", "lz4", "snappy", "gap"};
+    static const char *const names[] = {"raw", "lz4", "snappy", "gap", "auto"};
     for (uint32_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(name, names[i]) == 0)
             return XORCAST_CODEC_RAW + i;
@@ -77,10 +78,11 @@ static uint32_t codec_of(const char *name) {
 
 static bool parse(int argc, char **argv, options *o) {
     static const struct option table[] = {
-        {"bytes", 1, NULL, 'b'},     {"threads", 1, NULL, 't'}, {"density", 1, NULL, 'd'},
-        {"clustered", 0, NULL, 'c'}, {"dtype", 1, NULL, 'k'},   {"second-pass", 0, NULL, 's'},
-        {"repeat", 1, NULL, 'r'},    {"digest", 0, NULL, 'g'},  {"dump", 1, NULL, 'u'},
-        {"codec", 1, NULL, 'o'},     {"help", 0, NULL, 'h'},    {NULL, 0, NULL, 0}};
+        {"bytes", 1, NULL, 'b'},     {"threads", 1, NULL, 't'},     {"density", 1, NULL, 'd'},
+        {"clustered", 0, NULL, 'c'}, {"dtype", 1, NULL, 'k'},       {"second-pass", 0, NULL, 's'},
+        {"repeat", 1, NULL, 'r'},    {"digest", 0, NULL, 'g'},      {"dump", 1, NULL, 'u'},
+        {"codec", 1, NULL, 'o'},     {"old-weights", 0, NULL, 'w'}, {"help", 0, NULL, 'h'},
+        {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", table, NULL)) != -1;) {
         switch (c) {
         case 'b':
@@ -109,6 +111,9 @@ static bool parse(int argc, char **argv, options *o) {
             break;
         case 'o':
             o->codec = codec_of(optarg);
+            break;
+        case 'w':
+            o->old_weights = true;
             break;
         case 'u':
             o->dump = optarg;
@@ -156,6 +161,7 @@ static void set_up(bench *b) {
     publishing.run = "bench";
     publishing.encoding.second_pass = b->o.second_pass ? 0 : 1;
     publishing.encoding.codec = b->o.codec;
+    publishing.encoding.old_weights = b->o.old_weights;
     testbed_must(
         b->trainer_context,
         xorcast_publisher_open(b->trainer_bundle, "inproc:cpu_rows", &publishing, &b->publisher),
@@ -204,6 +210,7 @@ static void print_row(bench *b, int argc, char **argv) {
     measure_count("threads", b->o.threads);
     measure_count("weight_bytes", b->plan.total_bytes);
     measure_count("codec", b->o.codec);
+    measure_count("old_weights", b->o.old_weights);
     measure_count("second_pass", b->o.second_pass);
     measure_number("bytes_changed_share", share);
     measure_number("bits_changed_share",
