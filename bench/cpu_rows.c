@@ -32,6 +32,8 @@ static const char help[] =
     "  --density X        share of bytes changed by a version (0.006)\n"
     "  --clustered        5 % of the 4 KiB blocks hold all changes\n"
     "  --dtype bf16|nvfp4 of the experts (bf16); nvfp4 is the mix, with its own densities\n"
+    "  --codec NAME       raw, lz4, snappy, gap or auto (lz4)\n"
+    "  --old-weights      with gap and auto: the form for samplers that hold the old weights\n"
     "  --second-pass      zstd over the encoded groups, as is the default of the library (off "
     "here)\n"
     "  --repeat N         versions to measure (11), after one that is not\n"
@@ -40,9 +42,9 @@ static const char help[] =
 
 typedef struct options {
     uint64_t bytes, repeat;
-    uint32_t threads;
+    uint32_t threads, codec;
     double density;
-    bool clustered, mix, second_pass, digest;
+    bool clustered, mix, second_pass, digest, old_weights;
     const char *dump;
 } options;
 
@@ -66,12 +68,22 @@ typedef struct bench {
     double inner_encode[MOST_REPEATS];
 } bench;
 
+/* 0: there is no such codec. */
+static uint32_t codec_of(const char *name) {
+    static const char *const names[] = {"raw", "lz4", "snappy", "gap", "auto"};
+    for (uint32_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0)
+            return XORCAST_CODEC_RAW + i;
+    return 0;
+}
+
 static bool parse(int argc, char **argv, options *o) {
     static const struct option table[] = {
-        {"bytes", 1, NULL, 'b'},     {"threads", 1, NULL, 't'}, {"density", 1, NULL, 'd'},
-        {"clustered", 0, NULL, 'c'}, {"dtype", 1, NULL, 'k'},   {"second-pass", 0, NULL, 's'},
-        {"repeat", 1, NULL, 'r'},    {"digest", 0, NULL, 'g'},  {"dump", 1, NULL, 'u'},
-        {"help", 0, NULL, 'h'},      {NULL, 0, NULL, 0}};
+        {"bytes", 1, NULL, 'b'},     {"threads", 1, NULL, 't'},     {"density", 1, NULL, 'd'},
+        {"clustered", 0, NULL, 'c'}, {"dtype", 1, NULL, 'k'},       {"second-pass", 0, NULL, 's'},
+        {"repeat", 1, NULL, 'r'},    {"digest", 0, NULL, 'g'},      {"dump", 1, NULL, 'u'},
+        {"codec", 1, NULL, 'o'},     {"old-weights", 0, NULL, 'w'}, {"help", 0, NULL, 'h'},
+        {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", table, NULL)) != -1;) {
         switch (c) {
         case 'b':
@@ -98,6 +110,12 @@ static bool parse(int argc, char **argv, options *o) {
         case 'g':
             o->digest = true;
             break;
+        case 'o':
+            o->codec = codec_of(optarg);
+            break;
+        case 'w':
+            o->old_weights = true;
+            break;
         case 'u':
             o->dump = optarg;
             break;
@@ -106,7 +124,8 @@ static bool parse(int argc, char **argv, options *o) {
             exit(c == 'h' ? 0 : 2);
         }
     }
-    return optind == argc && o->repeat > 0 && o->repeat <= MOST_REPEATS && o->threads > 0;
+    return optind == argc && o->repeat > 0 && o->repeat <= MOST_REPEATS && o->threads > 0 &&
+           o->codec != 0;
 }
 
 static void pin_to_one_cpu(void) {
@@ -142,6 +161,8 @@ static void set_up(bench *b) {
     xorcast_publisher_options publishing = XORCAST_PUBLISHER_OPTIONS_INIT;
     publishing.run = "bench";
     publishing.encoding.second_pass = b->o.second_pass ? 0 : 1;
+    publishing.encoding.codec = b->o.codec;
+    publishing.encoding.old_weights = b->o.old_weights;
     testbed_must(
         b->trainer_context,
         xorcast_publisher_open(b->trainer_bundle, "inproc:cpu_rows", &publishing, &b->publisher),
@@ -189,6 +210,8 @@ static void print_row(bench *b, int argc, char **argv) {
     measure_text("pattern", b->o.clustered ? "clustered" : "independent");
     measure_count("threads", b->o.threads);
     measure_count("weight_bytes", b->plan.total_bytes);
+    measure_count("codec", b->o.codec);
+    measure_count("old_weights", b->o.old_weights);
     measure_count("second_pass", b->o.second_pass);
     measure_number("bytes_changed_share", share);
     measure_number("bits_changed_share",
@@ -266,7 +289,11 @@ static void measure_all(bench *b, int argc, char **argv) {
 
 int main(int argc, char **argv) {
     static bench b;
-    b.o = (options){.bytes = 512000000, .repeat = 11, .threads = measure_cpus(), .density = 0.006};
+    b.o = (options){.bytes = 512000000,
+                    .repeat = 11,
+                    .threads = measure_cpus(),
+                    .density = 0.006,
+                    .codec = XORCAST_CODEC_LZ4};
     if (!parse(argc, argv, &b.o)) {
         fputs(help, stderr);
         return 2;

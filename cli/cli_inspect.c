@@ -1,4 +1,6 @@
-/* xorcast inspect: what a delta says of itself: its versions, counts and sizes. */
+/* xorcast inspect: what a delta says of itself: its versions, counts and sizes, and which codecs
+ * its chunks are in. */
+#include "cli_choices.h"
 #include "cli_commands.h"
 #include "cli_files.h"
 #include "cli_info.h"
@@ -70,9 +72,12 @@ static void print_sizes(const xorcast_delta_info *info) {
 xorcast_status cli_inspect(cli_session *session) {
     const char *path = session->options.operands[0];
     xorcast_delta_info info;
+    xorcast_delta_choices choices;
     cli_source source;
     CLI_TRY(cli_source_open(session, path, &source));
-    const xorcast_status status = xorcast_delta_inspect(session->context, &source.source, &info);
+    xorcast_status status = xorcast_delta_inspect(session->context, &source.source, &info);
+    if (status == XORCAST_OK)
+        status = xorcast_delta_explain(session->context, &source.source, &choices);
     cli_source_close(&source);
     CLI_TRY(status);
     if (session->options.json) {
@@ -80,11 +85,13 @@ xorcast_status cli_inspect(cli_session *session) {
         cli_json_text(&json, "event", "inspect");
         cli_json_text(&json, "path", path);
         cli_info_json(&json, &info);
+        cli_choices_json(&json, &info, &choices);
         cli_json_end(&json);
     } else if (!session->options.quiet) {
         print_identity(path, &info);
         print_counts(&info.counts);
         print_sizes(&info);
+        cli_choices_print(&info, &choices);
     }
     return XORCAST_OK;
 }

@@ -17,6 +17,7 @@ typedef enum value_kind {
     SHARE,       /* double, more than 0 and up to 0.5 */
     CODEC,       /* uint32_t, xorcast_codec */
     SECOND_PASS, /* uint32_t as in xorcast_encoding */
+    RECEIVER,    /* uint32_t, xorcast_receiver */
     LEVEL        /* int32_t, `least` to `most` */
 } value_kind;
 
@@ -43,7 +44,13 @@ static const option_row rows[] = {
      "at the end write the weights there, files and headers as in\nCHECKPOINT, which may be OUT "
      "itself"},
     {"codec", 0, CODEC, ENCODERS | CLI_BENCH, AT(encoding.codec), 0, 0, "NAME",
-     "raw, lz4 or snappy (lz4)"},
+     "raw, lz4, snappy, gap, or auto: the best for each chunk (lz4)"},
+    {"link-rate", 0, SIZE, ENCODERS | CLI_BENCH, AT(encoding.link_bytes_per_second), 1, UINT64_MAX,
+     "BYTES", "with auto: least time on a link of so many bytes a second"},
+    {"receiver", 0, RECEIVER, ENCODERS | CLI_BENCH, AT(encoding.receiver), 0, 0, "NAME",
+     "with auto and a rate: the weakest receiver: cpu, gpu, or engine (cpu)"},
+    {"old-weights", 0, FLAG, CLI_DIFF | CLI_PUBLISH | CLI_BENCH, AT(old_weights), 0, 0, NULL,
+     "with gap or auto: the form for receivers that hold the old weights whole"},
     {"second-pass", 0, SECOND_PASS, ENCODERS | CLI_BENCH, AT(encoding.second_pass), 0, 0, "NAME",
      "zstd, where it helps, or none (zstd)"},
     {"level", 0, LEVEL, ENCODERS | CLI_BENCH, AT(encoding.zstd_level), 1, 19, "N",
@@ -151,8 +158,9 @@ static bool read_word(const char *text, const char *const *words, uint32_t count
 }
 
 static bool read_value(const option_row *row, const char *text, void *place) {
-    static const char *const codecs[] = {"raw", "lz4", "snappy"};
+    static const char *const codecs[] = {"raw", "lz4", "snappy", "gap", "auto"};
     static const char *const passes[] = {"zstd", "none"};
+    static const char *const receivers[] = {"cpu", "gpu", "engine"};
     uint64_t number;
     double real;
     const char *end;
@@ -185,12 +193,14 @@ static bool read_value(const option_row *row, const char *text, void *place) {
     case SHARE:
         return read_real(text, 1e-9, 0.5, place);
     case CODEC:
-        if (!read_word(text, codecs, 3, &at))
+        if (!read_word(text, codecs, 5, &at))
             return false;
         *(uint32_t *)place = at + XORCAST_CODEC_RAW;
         return true;
     case SECOND_PASS:
         return read_word(text, passes, 2, place);
+    case RECEIVER:
+        return read_word(text, receivers, 3, place);
     }
     return false;
 }
@@ -273,6 +283,7 @@ bool cli_options_parse(const char *command, uint32_t command_bit, int count, cha
             continue;
         return false;
     }
+    options_out->encoding.old_weights = options_out->old_weights;
     options_out->operands = arguments + optind;
     options_out->operand_count = count - optind;
     return true;

@@ -36,7 +36,7 @@ typedef struct cli_options {
     uint64_t threads, scratch_bytes;
     const char *listen, *url_file;
     uint64_t interval_ms, linger_ms, timeout_ms, wait_peers, log_bytes;
-    bool insecure, audit;
+    bool insecure, audit, old_weights;
     uint64_t until, versions;
     uint64_t bytes, repeat;
     double density;

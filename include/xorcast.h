@@ -269,16 +269,36 @@ XORCAST_API xorcast_status xorcast_bundle_digest(xorcast_bundle *bundle,
 typedef enum xorcast_codec {
     XORCAST_CODEC_RAW = 1,
     XORCAST_CODEC_LZ4 = 2,
-    XORCAST_CODEC_SNAPPY = 3
+    XORCAST_CODEC_SNAPPY = 3,
+    XORCAST_CODEC_GAP = 4,
+    XORCAST_CODEC_AUTO = 5 /* each chunk in the one of these that is best for it; only asked for */
 } xorcast_codec;
+
+/* Who undoes what the codecs did: the weakest of those that follow. */
+typedef enum xorcast_receiver {
+    XORCAST_RECEIVER_CPU = 0,
+    XORCAST_RECEIVER_GPU = 1,
+    XORCAST_RECEIVER_ENGINE = 2 /* a GPU with a decompression engine for LZ4 and Snappy */
+} xorcast_receiver;
 
 typedef struct xorcast_encoding {
     uint32_t struct_size;
     uint32_t codec;        /* xorcast_codec; 0: LZ4. A chunk is raw wherever that is not larger */
     uint32_t second_pass;  /* 0: zstd over each group where it helps; 1: none */
     int32_t zstd_level;    /* 0: 1 */
+    /* 1, with gap or auto: chunks are encoded for receivers that hold the weights before the
+     * change whole, which takes a third off. A publisher offers the plain form beside it, for
+     * ranks with boxes and for samplers that are several versions behind. 0: the plain form
+     * only. */
+    uint32_t old_weights;
+    /* With auto. A rate: the time from encoded to committed is minimised, on a link of so many
+     * bytes a second and for the weakest receiver, by prices that the library knows. 0: bytes
+     * are. */
+    uint64_t link_bytes_per_second;
+    uint32_t receiver; /* xorcast_receiver */
 } xorcast_encoding;
-#define XORCAST_ENCODING_INIT {(uint32_t)sizeof(xorcast_encoding), 0, 0, 0}
+#define XORCAST_ENCODING_INIT                                                                      \
+    { (uint32_t)sizeof(xorcast_encoding), 0, 0, 0, 0, 0, 0 }
 
 typedef struct xorcast_counts {
     uint64_t bits_changed, bytes_changed, elements_changed;
@@ -290,6 +310,9 @@ typedef struct xorcast_counts {
 typedef struct xorcast_delta_info {
     uint32_t format_version;
     uint32_t has_files; /* made from checkpoint files, and carries their structure */
+    /* 1: its blocks can be decoded only beside the base's weights, whole; it cannot be folded */
+    uint32_t needs_old_weights;
+    uint32_t offers_old_weights; /* 1: the publisher has such a form of this version too */
     xorcast_version base, target;
     uint8_t base_fingerprint[16], target_fingerprint[16];
     xorcast_counts counts;
@@ -298,6 +321,7 @@ typedef struct xorcast_delta_info {
     uint64_t delta_bytes;   /* the whole delta */
     uint64_t payload_bytes; /* of that, encoded chunks as stored */
     uint64_t chunk_encoded_bytes; /* encoded chunks before the second pass */
+    xorcast_encoding asked;       /* what the encoder was told */
     /* order-0 bound of positions and XOR bytes, by tensor; 0: not measured */
     double entropy_bound_bytes;
 } xorcast_delta_info;
@@ -329,6 +353,20 @@ typedef struct xorcast_delta_options {
         (uint32_t)sizeof(xorcast_delta_options), 0, XORCAST_ENCODING_INIT, NULL, XORCAST_NO_STEP,  \
             XORCAST_NO_STEP, NULL, NULL                                                            \
     }
+
+/* What became of the chunks of a delta, by codec: index an xorcast_codec. */
+typedef struct xorcast_delta_choices {
+    uint64_t chunks[5];                             /* how many are in it */
+    uint64_t encoded[5];                            /* their bytes before the second pass */
+    uint64_t gap_dense, gap_old_weights;            /* of the gap chunks, how many */
+    uint64_t params_bytes;                          /* of groups that have gap chunks */
+    uint64_t second_pass_groups, second_pass_bytes; /* groups that went through it; what it saved */
+} xorcast_delta_choices;
+
+/* Counts from the bytes of a whole delta; no weights are needed. Fails as reading it does. */
+XORCAST_API xorcast_status
+xorcast_delta_explain(xorcast_context *context, const xorcast_source *source,
+                      xorcast_delta_choices *choices_out) XORCAST_MUST_USE;
 
 /* Writes the delta that turns `old_bundle`'s bytes into `new_bundle`'s to `sink`, in order, in
  * pieces. Same bytes and options, same delta, for any thread count and CPU. LAYOUT_MISMATCH if the

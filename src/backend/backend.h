@@ -30,7 +30,9 @@ typedef struct xci_encode_job {
     uint8_t *move;
     /* results */
     uint32_t block_bytes;                 /* 0: nothing changed */
-    uint32_t block_codec;                 /* raw where the wanted codec is not smaller */
+    /* raw where the wanted codec is not smaller; for gap, whose blocks need the whole group, the
+     * list of changed words (codec/words_block.h) or raw */
+    uint32_t block_codec;
     uint32_t bytes_changed, elements_changed;
     uint64_t bits_changed;
     xorcast_digest change;                /* terms of new minus terms of old */

@@ -5,14 +5,14 @@
 #include "codec/copy.h"
 #include "codec/lz4_block.h"
 #include "codec/snappy_block.h"
+#include "codec/words_block.h"
 
 static const struct {
     uint32_t codec;
     const char *name;
 } codecs[] = {
-    {XORCAST_CODEC_RAW, "raw"},
-    {XORCAST_CODEC_LZ4, "lz4"},
-    {XORCAST_CODEC_SNAPPY, "snappy"},
+    {XORCAST_CODEC_RAW, "raw"}, {XORCAST_CODEC_LZ4, "lz4"},   {XORCAST_CODEC_SNAPPY, "snappy"},
+    {XORCAST_CODEC_GAP, "gap"}, {XORCAST_CODEC_AUTO, "auto"},
 };
 #define CODEC_COUNT (sizeof codecs / sizeof codecs[0])
 
@@ -78,6 +78,9 @@ xorcast_status xci_codec_decode(xorcast_context *context, xci_place place, uint3
         break;
     case XORCAST_CODEC_SNAPPY:
         good = xci_snappy_decode(block, block_bytes, mask_out, bytes);
+        break;
+    case XCI_CODEC_WORDS:
+        good = xci_words_decode(block, block_bytes, mask_out, bytes);
         break;
     default:
         FAIL_AT(context, XORCAST_DATA_VERSION, place,

@@ -25,6 +25,8 @@ typedef struct fold_input {
 
 /* A block of the present group. */
 typedef struct fold_entry {
+    const xci_record *record;
+    uint32_t index; /* of the block in the record */
     const xci_block *block;
     const uint8_t *bytes;
     uint64_t input;
@@ -80,6 +82,8 @@ static xorcast_status measure_entry(void *user, uint64_t index, uint32_t worker)
         size = lz4_size(entry->bytes, block->bytes, (uint32_t)job->chunk_bytes);
     else if (block->codec == XORCAST_CODEC_SNAPPY)
         size = xci_read_varint(&reader);
+    else if (block->codec == XORCAST_CODEC_GAP)
+        size = block->chunk_bytes;
     entry->chunk_bytes = size <= job->chunk_bytes ? (uint32_t)size : 0;
     return XORCAST_OK;
 }
@@ -91,10 +95,9 @@ static xorcast_status bad_block(const fold_job *job, const fold_entry *entry) {
 }
 
 static xorcast_status decode(const fold_job *job, const fold_entry *entry, uint8_t *mask) {
-    const xci_block *block = entry->block;
     const xorcast_status status =
-        xci_codec_decode(job->context, XCI_NOWHERE, block->codec, entry->bytes, block->bytes, mask,
-                         entry->chunk_bytes);
+        xci_block_decode(&job->inputs[entry->input].group, XCI_NOWHERE, entry->record, entry->index,
+                         entry->bytes, NULL, mask, entry->chunk_bytes);
     return status == XORCAST_DATA_CORRUPT ? bad_block(job, entry) : status;
 }
 
@@ -152,7 +155,8 @@ static xorcast_status list_entries(fold_job *job) {
         TRY(grow(job->context, &job->entries, &job->entries_capacity,
                  (job->entry_count + record->block_count) * sizeof(fold_entry)));
         for (uint32_t b = 0; b < record->block_count; b++) {
-            job->entries[job->entry_count++] = (fold_entry){&record->blocks[b], bytes, i, 0};
+            job->entries[job->entry_count++] =
+                (fold_entry){record, b, &record->blocks[b], bytes, i, 0};
             bytes += record->blocks[b].bytes;
         }
     }
@@ -205,7 +209,7 @@ static xorcast_status make_jobs(fold_job *job) {
         const fold_entry *entry = &job->entries[job->firsts[i]];
         job->results[i] = (xci_encode_job){.bytes = entry->chunk_bytes,
                                            .element_bytes = entry->block->element_bytes,
-                                           .codec = job->writer.encoding.codec,
+                                           .codec = xci_group_writer_codec(&job->writer),
                                            .segments = &job->whole,
                                            .segment_count = 1,
                                            .block = slot};
@@ -224,7 +228,7 @@ static xorcast_status write_group(fold_job *job, xci_delta_writer *out) {
         record.raw_bytes += result->block_bytes;
         record.blocks[record.block_count++] =
             (xci_block){job->entries[job->firsts[i]].block->chunk, result->block_codec,
-                        result->element_bytes, result->block_bytes};
+                        result->element_bytes, result->block_bytes, result->bytes};
         job->counts.bits_changed += result->bits_changed;
         job->counts.bytes_changed += result->bytes_changed;
         job->counts.elements_changed += result->elements_changed;
@@ -232,9 +236,10 @@ static xorcast_status write_group(fold_job *job, xci_delta_writer *out) {
     }
     if (record.block_count == 0)
         return XORCAST_OK;
+    xci_record made;
     xci_written written;
-    job->encoded_bytes += record.raw_bytes;
-    TRY(xci_group_write(&job->writer, &record, &written));
+    TRY(xci_group_write(&job->writer, &record, NULL, &made, &written));
+    job->encoded_bytes += written.raw_bytes;
     const xorcast_status status =
         xci_delta_writer_add(out, written.bytes, written.count, written.payload_bytes);
     xci_release(job->context, written.bytes);
@@ -351,6 +356,12 @@ static xorcast_status open_inputs(fold_job *job, const xorcast_source *sources) 
         input->last_group = UINT64_MAX;
         xci_group_reader_open(&input->group, job->context);
         TRY(xci_delta_reader_open(job->context, &sources[i], &input->reader));
+        if (input->reader.manifest.info.needs_old_weights)
+            FAIL(
+                job->context, XORCAST_UNSUPPORTED,
+                "delta %llu can be decoded only beside the weights that it starts from; fold plain "
+                "deltas, or apply this one",
+                (unsigned long long)i);
         if (i > 0)
             TRY(check_link(job->context, &job->inputs[i - 1].reader.manifest,
                            &input->reader.manifest, i));
@@ -378,6 +389,7 @@ static void fill_manifest(const fold_job *job, const xorcast_delta_options *opti
     const xci_manifest *first = &job->inputs[0].reader.manifest;
     const xci_manifest *last = &job->inputs[job->input_count - 1].reader.manifest;
     manifest->info = last->info;
+    manifest->info.asked = manifest->encoding;
     manifest->info.base = first->info.base;
     memcpy(manifest->info.base_fingerprint, first->info.base_fingerprint,
            sizeof first->info.base_fingerprint);
@@ -388,6 +400,7 @@ static void fill_manifest(const fold_job *job, const xorcast_delta_options *opti
     }
     const uint64_t bytes_covered = last->info.counts.bytes_covered,
                    elements_covered = last->info.counts.elements_covered;
+    manifest->info.offers_old_weights = 0; /* of the last version alone */
     manifest->info.counts = job->counts;
     manifest->info.counts.bytes_covered = bytes_covered;
     manifest->info.counts.elements_covered = elements_covered;

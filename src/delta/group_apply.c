@@ -75,11 +75,12 @@ xorcast_status xci_chunk_digest(xorcast_bundle *bundle, uint64_t index, uint8_t 
 
 /* weights ^= mask, whatever form the mask has. */
 static xorcast_status xor_block(xci_apply_worker *worker, xorcast_bundle *bundle,
-                                const xci_chunk *chunk, const xci_block *block,
+                                const xci_chunk *chunk, const xci_record *record, uint32_t index,
                                 const uint8_t *bytes, uint8_t *weights) {
+    const xci_block *block = &record->blocks[index];
     const xci_place place = {chunk->tensor, chunk->index, 0};
     const bool ready =
-        worker->own_blocks ? block->codec != XORCAST_CODEC_SNAPPY
+        worker->own_blocks ? block->codec == XORCAST_CODEC_LZ4 || block->codec == XORCAST_CODEC_RAW
                            : xci_codec_is_ready(block->codec, bytes, block->bytes, chunk->bytes);
     if (ready) {
         const xci_block_job job = {.block = bytes,
@@ -90,7 +91,12 @@ static xorcast_status xor_block(xci_apply_worker *worker, xorcast_bundle *bundle
         bundle->context->shared->backend->apply(&job, 1);
         return XORCAST_OK;
     }
-    TRY(xci_codec_decode(bundle->context, place, block->codec, bytes, block->bytes, worker->mask,
+    if (worker->own_blocks && block->codec == XORCAST_CODEC_GAP) {
+        if (xci_gap_change_by(worker->reader.gap, index, bytes, block->bytes, NULL, weights))
+            return XORCAST_OK;
+        FAIL_AT(bundle->context, XORCAST_INTERNAL, place, "a block of our own does not decode");
+    }
+    TRY(xci_block_decode(&worker->reader, place, record, index, bytes, NULL, worker->mask,
                          chunk->bytes));
     for (uint32_t i = 0; i < chunk->bytes; i++)
         weights[i] ^= worker->mask[i];
@@ -99,17 +105,17 @@ static xorcast_status xor_block(xci_apply_worker *worker, xorcast_bundle *bundle
 
 /* The bytes that changed, in place or in the worker's copy, which is then written back. */
 static xorcast_status apply_block(xci_apply_worker *worker, xorcast_bundle *bundle,
-                                  const xci_chunk *chunk, const xci_block *block,
-                                  const uint8_t *bytes, const uint8_t **now_out) {
+                                  const xci_chunk *chunk, const xci_record *record,
+                                  uint32_t index, const uint8_t *bytes, const uint8_t **now_out) {
     uint8_t *direct = xci_chunk_direct(bundle, chunk);
     const uint8_t *old;
     *now_out = direct != NULL ? direct : worker->weights;
     if (direct != NULL)
-        return xor_block(worker, bundle, chunk, block, bytes, direct);
+        return xor_block(worker, bundle, chunk, record, index, bytes, direct);
     TRY(xci_chunk_read(bundle, chunk, worker->weights, &old));
     if (old != worker->weights)
         memcpy(worker->weights, old, chunk->bytes);
-    TRY(xor_block(worker, bundle, chunk, block, bytes, worker->weights));
+    TRY(xor_block(worker, bundle, chunk, record, index, bytes, worker->weights));
     xci_chunk_write(bundle, chunk, worker->weights);
     return XORCAST_OK;
 }
@@ -138,7 +144,7 @@ xorcast_status xci_group_apply(xci_apply_worker *worker, xorcast_bundle *bundle,
         if (xci_bundle_holds(bundle, index)) {
             const uint8_t *now;
             xci_bundle_chunk(bundle, index, worker->segments, &chunk);
-            TRY(apply_block(worker, bundle, &chunk, block, bytes, &now));
+            TRY(apply_block(worker, bundle, &chunk, record, i, bytes, &now));
             if (chunk_digests != NULL)
                 chunk_digests[index] = digest_of(bundle, &chunk, now);
         }
@@ -163,7 +169,7 @@ xorcast_status xci_group_apply_copy(xci_apply_worker *worker, xorcast_bundle *bu
             copy += xci_bundle_chunk_bytes(bundle, at);
         xci_chunk chunk;
         xci_bundle_chunk_places(bundle, at, &chunk);
-        TRY(xor_block(worker, bundle, &chunk, block, bytes, copy));
+        TRY(xor_block(worker, bundle, &chunk, record, i, bytes, copy));
         bytes += block->bytes;
     }
     return XORCAST_OK;

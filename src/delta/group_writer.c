@@ -19,6 +19,15 @@ xorcast_status xci_encoding_check(xorcast_context *context, const xorcast_encodi
         encoding.zstd_level = 1;
     if (xci_codec_name(encoding.codec) == NULL)
         FAIL(context, XORCAST_BAD_ARGUMENT, "there is no codec %u", encoding.codec);
+    if (encoding.old_weights > 1 ||
+        (encoding.old_weights == 1 && encoding.codec < XORCAST_CODEC_GAP))
+        FAIL(context, XORCAST_BAD_ARGUMENT, "old_weights is 0, or 1 with the codecs gap and auto");
+    if (encoding.receiver > XORCAST_RECEIVER_ENGINE ||
+        (encoding.codec != XORCAST_CODEC_AUTO &&
+         (encoding.receiver != 0 || encoding.link_bytes_per_second != 0)))
+        FAIL(context, XORCAST_BAD_ARGUMENT,
+             "receiver and link_bytes_per_second are for the codec auto; a receiver is an "
+             "xorcast_receiver");
     if (encoding.second_pass > 1 || encoding.zstd_level < 1 ||
         encoding.zstd_level > XCI_ZSTD_MAX_LEVEL)
         FAIL(context, XORCAST_BAD_ARGUMENT, "second_pass is 0 or 1, zstd_level 1 to %d",
@@ -30,6 +39,10 @@ xorcast_status xci_encoding_check(xorcast_context *context, const xorcast_encodi
 xorcast_status xci_group_writer_open(xci_group_writer *writer, xorcast_context *context,
                                      const xorcast_encoding *encoding) {
     *writer = (xci_group_writer){.context = context, .encoding = *encoding};
+    if (encoding->codec == XORCAST_CODEC_GAP)
+        TRY(xci_gap_group_writer_open(context, &writer->gap));
+    if (encoding->codec == XORCAST_CODEC_AUTO)
+        TRY(xci_auto_group_writer_open(context, encoding, &writer->choice));
     if (encoding->second_pass == 0)
         return xci_zstd_encoder_create(context, encoding->zstd_level, &writer->zstd);
     return XORCAST_OK;
@@ -39,8 +52,14 @@ void xci_group_writer_close(xci_group_writer *writer) {
     if (writer->context == NULL)
         return;
     xci_zstd_encoder_destroy(writer->context, writer->zstd);
+    xci_gap_group_writer_close(writer->context, writer->gap);
+    xci_auto_group_writer_close(writer->context, writer->choice);
     xci_release(writer->context, writer->second);
     *writer = (xci_group_writer){0};
+}
+
+uint32_t xci_group_writer_codec(const xci_group_writer *writer) {
+    return writer->choice != NULL ? XORCAST_CODEC_GAP : writer->encoding.codec;
 }
 
 static xorcast_status run_second_pass(xci_group_writer *writer, xci_record *record) {
@@ -60,17 +79,32 @@ static xorcast_status run_second_pass(xci_group_writer *writer, xci_record *reco
     return XORCAST_OK;
 }
 
-xorcast_status xci_group_write(xci_group_writer *writer, xci_record *record,
-                               xci_written *written_out) {
-    record->second_pass = false;
+static xorcast_status encode_group(xci_group_writer *writer, const xci_record *listed,
+                                   const uint8_t *const *old, xci_record *record) {
+    if (writer->choice != NULL)
+        return xci_auto_group_write(writer->context, writer->choice, writer->zstd, listed, old,
+                                    record);
+    *record = *listed;
+    if (writer->gap != NULL)
+        TRY(xci_gap_group_write(writer->context, writer->gap, listed, old, NULL, record));
     record->stored_bytes = record->raw_bytes;
     if (writer->zstd != NULL && record->raw_bytes >= SECOND_PASS_MIN)
         TRY(run_second_pass(writer, record));
+    return XORCAST_OK;
+}
+
+xorcast_status xci_group_write(xci_group_writer *writer, const xci_record *listed,
+                               const uint8_t *const *old, xci_record *record_out,
+                               xci_written *written_out) {
+    xci_record record;
+    TRY(encode_group(writer, listed, old, &record));
     void *memory;
-    const uint64_t head_bound = xci_record_head_bound(record->block_count);
-    TRY(xci_allocate(writer->context, head_bound + record->stored_bytes, &memory));
-    const uint64_t head_bytes = xci_record_write_head(record, memory);
-    memcpy((uint8_t *)memory + head_bytes, record->payload, record->stored_bytes);
-    *written_out = (xci_written){memory, head_bytes + record->stored_bytes, record->stored_bytes};
+    const uint64_t head_bound = xci_record_head_bound(record.block_count);
+    TRY(xci_allocate(writer->context, head_bound + record.stored_bytes, &memory));
+    const uint64_t head_bytes = xci_record_write_head(&record, memory);
+    memcpy((uint8_t *)memory + head_bytes, record.payload, record.stored_bytes);
+    *written_out = (xci_written){memory, head_bytes + record.stored_bytes, record.stored_bytes,
+                                 record.raw_bytes};
+    *record_out = record;
     return XORCAST_OK;
 }

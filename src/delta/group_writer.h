@@ -4,6 +4,8 @@
 #define XCI_GROUP_WRITER_H
 
 #include "codec/second_pass.h"
+#include "delta/auto_group_writer.h"
+#include "delta/gap_group_writer.h"
 #include "frame/record.h"
 
 typedef struct xci_group_writer {
@@ -12,11 +14,16 @@ typedef struct xci_group_writer {
     xci_zstd_encoder *zstd;
     uint8_t *second;           /* the payload after the second pass */
     uint64_t second_capacity;
+    xci_gap_group_writer *gap;     /* where the codec is gap */
+    xci_auto_group_writer *choice; /* where it is auto */
 } xci_group_writer;
 
 /* Checks the caller's settings and fills in defaults. BAD_ARGUMENT. */
 xorcast_status xci_encoding_check(xorcast_context *context, const xorcast_encoding *wanted,
                                   xorcast_encoding *encoding_out);
+
+/* The codec that the backend is to encode a writer's chunks in. */
+uint32_t xci_group_writer_codec(const xci_group_writer *writer);
 
 xorcast_status xci_group_writer_open(xci_group_writer *writer, xorcast_context *context,
                                      const xorcast_encoding *encoding);
@@ -25,10 +32,14 @@ void xci_group_writer_close(xci_group_writer *writer);
 typedef struct xci_written {
     uint8_t *bytes; /* head and payload; allocated */
     uint64_t count, payload_bytes;
+    uint64_t raw_bytes; /* of the payload before the second pass */
 } xci_written;
 
-/* `record` has group, blocks, raw_bytes and the raw payload; the rest is filled in. */
-xorcast_status xci_group_write(xci_group_writer *writer, xci_record *record,
+/* `listed` has group, blocks, raw_bytes and the payload as the backend made it; `record_out` is what
+ * is written, its blocks and payload the writer's or those of `listed` until the next call. `old`: the bytes
+ * of each block's chunk before the change; the record then needs them too. NULL: the plain form. */
+xorcast_status xci_group_write(xci_group_writer *writer, const xci_record *listed,
+                               const uint8_t *const *old, xci_record *record_out,
                                xci_written *written_out);
 
 #endif

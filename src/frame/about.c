@@ -48,12 +48,17 @@ xorcast_status xci_about_read(xorcast_context *context, const uint8_t *bytes, ui
 
 typedef unsigned long long ull;
 
-void xci_name_manifest(uint64_t step, char name[XCI_OBJECT_NAME_BYTES]) {
-    snprintf(name, XCI_OBJECT_NAME_BYTES, "version/%llu/manifest", (ull)step);
+static const char *folder_of(xci_form form) {
+    return form == XCI_FORM_PLAIN ? "" : "beside/";
 }
 
-void xci_name_part(uint64_t step, uint64_t part, char name[XCI_OBJECT_NAME_BYTES]) {
-    snprintf(name, XCI_OBJECT_NAME_BYTES, "version/%llu/part/%llu", (ull)step, (ull)part);
+void xci_name_manifest(uint64_t step, xci_form form, char name[XCI_OBJECT_NAME_BYTES]) {
+    snprintf(name, XCI_OBJECT_NAME_BYTES, "version/%llu/%smanifest", (ull)step, folder_of(form));
+}
+
+void xci_name_part(uint64_t step, xci_form form, uint64_t part, char name[XCI_OBJECT_NAME_BYTES]) {
+    snprintf(name, XCI_OBJECT_NAME_BYTES, "version/%llu/%spart/%llu", (ull)step, folder_of(form),
+             (ull)part);
 }
 
 void xci_name_group(uint64_t group, char name[XCI_OBJECT_NAME_BYTES]) {

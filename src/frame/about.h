@@ -23,8 +23,10 @@ xorcast_status xci_about_read(xorcast_context *context, const uint8_t *bytes, ui
 #define XCI_DIGEST_ENTRY_BYTES 24u /* of object digests/...: step, two lanes */
 #define XCI_DIGEST_GROUPS_MAX 4096u /* in one such object */
 
-void xci_name_manifest(uint64_t step, char name[XCI_OBJECT_NAME_BYTES]);
-void xci_name_part(uint64_t step, uint64_t part, char name[XCI_OBJECT_NAME_BYTES]);
+/* Of the plain form, or of the one for receivers that hold the old weights. */
+typedef enum xci_form { XCI_FORM_PLAIN, XCI_FORM_BESIDE } xci_form;
+void xci_name_manifest(uint64_t step, xci_form form, char name[XCI_OBJECT_NAME_BYTES]);
+void xci_name_part(uint64_t step, xci_form form, uint64_t part, char name[XCI_OBJECT_NAME_BYTES]);
 void xci_name_group(uint64_t group, char name[XCI_OBJECT_NAME_BYTES]);
 void xci_name_digests(uint64_t first, uint64_t count, char name[XCI_OBJECT_NAME_BYTES]);
 void xci_name_whois(const xorcast_digest *digest, char name[XCI_OBJECT_NAME_BYTES]);

@@ -9,6 +9,9 @@ static const uint8_t foot_magic[8] = {'X', 'O', 'R', 'C', 'E', 'N', 'D', 0};
 #define FLAG_BASE_STEP 1u
 #define FLAG_TARGET_STEP 2u
 #define FLAG_FILES 4u
+#define FLAG_NEEDS_OLD 8u
+#define FLAG_OFFERS_OLD 16u
+#define FLAGS 31u        /* all of them */
 #define FIXED_BYTES 256u /* more than all fields of fixed size take */
 #define PART_ENTRY_MIN 18u
 
@@ -59,7 +62,9 @@ static uint8_t *put_fixed(uint8_t *at, const xci_manifest *manifest) {
     const xorcast_delta_info *info = &manifest->info;
     const uint32_t flags = (info->base.step != XORCAST_NO_STEP ? FLAG_BASE_STEP : 0) |
                            (info->target.step != XORCAST_NO_STEP ? FLAG_TARGET_STEP : 0) |
-                           (info->has_files ? FLAG_FILES : 0);
+                           (info->has_files ? FLAG_FILES : 0) |
+                           (info->needs_old_weights ? FLAG_NEEDS_OLD : 0) |
+                           (info->offers_old_weights ? FLAG_OFFERS_OLD : 0);
     xci_store32(at, XCI_FORMAT_VERSION);
     xci_store32(at + 4, flags);
     at += 8;
@@ -77,7 +82,11 @@ static uint8_t *put_fixed(uint8_t *at, const xci_manifest *manifest) {
     *at++ = (uint8_t)manifest->encoding.codec;
     *at++ = (uint8_t)manifest->encoding.second_pass;
     xci_store32(at, (uint32_t)manifest->encoding.zstd_level);
-    return at + 4;
+    at += 4;
+    if (manifest->encoding.codec != XORCAST_CODEC_AUTO)
+        return at;
+    *at++ = (uint8_t)manifest->encoding.receiver;
+    return put64(at, manifest->encoding.link_bytes_per_second);
 }
 
 xorcast_status xci_manifest_write(xorcast_context *context, const xci_manifest *manifest,
@@ -177,6 +186,14 @@ static void read_fixed(xci_reader *r, uint32_t flags, xci_manifest *m) {
     m->encoding.codec = xci_read8(r);
     m->encoding.second_pass = xci_read8(r);
     m->encoding.zstd_level = (int32_t)xci_read32(r);
+    if (m->encoding.codec == XORCAST_CODEC_AUTO) {
+        m->encoding.receiver = xci_read8(r);
+        m->encoding.link_bytes_per_second = xci_read64(r);
+        r->bad |= m->encoding.receiver > XORCAST_RECEIVER_ENGINE;
+    }
+    m->info.asked = m->encoding;
+    m->info.asked.struct_size = (uint32_t)sizeof m->info.asked;
+    m->info.asked.old_weights = (flags & FLAG_NEEDS_OLD) != 0;
     read_counts(r, &info->counts);
     info->payload_bytes = xci_read_varint(r);
     info->chunk_encoded_bytes = xci_read_varint(r);
@@ -215,14 +232,15 @@ static xorcast_status read_parts(xorcast_context *context, xci_reader *r, xci_ma
 
 static xorcast_status read_fields(xorcast_context *context, xci_reader *r, xci_manifest *m) {
     const uint32_t version = xci_read32(r), flags = xci_read32(r);
-    if (!r->bad &&
-        (version != XCI_FORMAT_VERSION || flags > (FLAG_BASE_STEP | FLAG_TARGET_STEP | FLAG_FILES)))
+    if (!r->bad && (version != XCI_FORMAT_VERSION || (flags & ~FLAGS) != 0))
         FAIL(context, XORCAST_DATA_VERSION,
              "the delta has format version %u with flags %u, this library reads version %u; use a "
              "newer library",
              version, flags, XCI_FORMAT_VERSION);
     m->info.format_version = version;
     m->info.has_files = (flags & FLAG_FILES) != 0;
+    m->info.needs_old_weights = (flags & FLAG_NEEDS_OLD) != 0;
+    m->info.offers_old_weights = (flags & FLAG_OFFERS_OLD) != 0;
     read_fixed(r, flags, m);
     TRY(read_parts(context, r, m));
     if (m->info.has_files) {

@@ -4,6 +4,7 @@
 #include "base/hash.h"
 
 #define FLAG_SECOND_PASS 1u
+#define FLAG_PARAMS 2u
 #define CODEC_BITS                                                                                 \
     4u /* low half of a descriptor; the high half is the logarithm of the element's width */
 
@@ -70,7 +71,7 @@ static xorcast_status read_codecs(xorcast_context *context, xci_reader *reader,
                        width_log2 = descriptor >> CODEC_BITS;
         if (reader->bad || count == 0 || count > record->block_count - done || width_log2 > 3)
             return bad_record(context, record, reader, "a run of codecs is out of range");
-        if (codec < XORCAST_CODEC_RAW || codec > XORCAST_CODEC_SNAPPY)
+        if (codec < XORCAST_CODEC_RAW || codec > XORCAST_CODEC_GAP)
             FAIL(context, XORCAST_DATA_VERSION,
                  "group %llu uses codec %u, which this library does not know; use a newer one",
                  (unsigned long long)record->group, codec);
@@ -85,13 +86,20 @@ static xorcast_status read_codecs(xorcast_context *context, xci_reader *reader,
 static xorcast_status read_sizes(xorcast_context *context, xci_reader *reader,
                                  const xci_record_limits *limits, xci_record *record) {
     record->raw_bytes = 0;
+    bool any_gap = false;
     for (uint32_t i = 0; i < record->block_count; i++) {
         const uint64_t bytes = xci_read_varint(reader);
-        if (reader->bad || bytes == 0 || bytes > limits->chunk_bytes)
+        any_gap |= record->blocks[i].codec == XORCAST_CODEC_GAP;
+        if (reader->bad || bytes > limits->chunk_bytes ||
+            (bytes == 0 && record->blocks[i].codec != XORCAST_CODEC_GAP))
             return bad_record(context, record, reader, "a block is empty or larger than a chunk");
         record->blocks[i].bytes = (uint32_t)bytes;
+        record->blocks[i].chunk_bytes = 0;
         record->raw_bytes += bytes;
     }
+    if ((record->params_bytes != 0) != any_gap)
+        return bad_record(context, record, reader, "it has parameters and no gap block, or none");
+    record->raw_bytes += record->params_bytes;
     if (record->raw_bytes > limits->raw_bytes)
         FAIL(context, XORCAST_DATA_LIMIT,
              "group %llu says that it has %llu bytes where %llu are the most; refuse the delta",
@@ -115,11 +123,16 @@ xorcast_status xci_record_read(xorcast_context *context, xci_reader *reader,
     const uint8_t flags = xci_read8(reader);
     if (reader->bad || record.group >= limits->group_count)
         return bad_record(context, &record, reader, "there is no such group");
-    if ((flags & ~FLAG_SECOND_PASS) != 0)
+    if ((flags & ~(FLAG_SECOND_PASS | FLAG_PARAMS)) != 0)
         FAIL(context, XORCAST_DATA_VERSION,
              "group %llu has flags that this library does not know; use a newer one",
              (unsigned long long)record.group);
     record.second_pass = (flags & FLAG_SECOND_PASS) != 0;
+    if ((flags & FLAG_PARAMS) != 0) {
+        record.params_bytes = xci_read_varint(reader);
+        if (reader->bad || record.params_bytes == 0 || record.params_bytes > limits->raw_bytes)
+            return bad_record(context, &record, reader, "its parameters have no size");
+    }
     TRY(read_runs(context, reader, space, &record));
     TRY(read_codecs(context, reader, &record));
     TRY(read_sizes(context, reader, limits, &record));
@@ -191,7 +204,10 @@ static uint8_t *write_runs(const xci_record *record, uint8_t *at) {
 uint64_t xci_record_write_head(const xci_record *record, uint8_t *out) {
     uint8_t *at = out;
     at += xci_varint_put(at, record->group);
-    *at++ = record->second_pass ? FLAG_SECOND_PASS : 0;
+    *at++ = (uint8_t)((record->second_pass ? FLAG_SECOND_PASS : 0) |
+                      (record->params_bytes != 0 ? FLAG_PARAMS : 0));
+    if (record->params_bytes != 0)
+        at += xci_varint_put(at, record->params_bytes);
     at = write_runs(record, at);
     for (uint32_t i = 0; i < record->block_count;) {
         const uint32_t count = codec_run_length(record, i);

@@ -15,6 +15,7 @@ typedef struct xci_block {
     uint32_t chunk; /* within its group */
     uint32_t codec, element_bytes;
     uint32_t bytes; /* encoded */
+    uint32_t chunk_bytes; /* where it is known: by writers, and of gap blocks that were read */
 } xci_block;
 
 typedef struct xci_record {
@@ -22,7 +23,8 @@ typedef struct xci_record {
     bool second_pass;
     uint32_t block_count;
     xci_block *blocks;      /* ascending chunks */
-    uint64_t raw_bytes;     /* of all blocks */
+    uint64_t raw_bytes;     /* of all blocks, and of the parameters behind them */
+    uint64_t params_bytes;  /* of the gap codec; 0: no block is of it */
     /* of the payload as it stands: after the second pass if there was one */
     uint64_t stored_bytes;
     const uint8_t *payload;

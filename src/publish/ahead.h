@@ -10,6 +10,7 @@
 #include "base/blob.h"
 #include "delta/group_apply.h"
 #include "delta/group_writer.h"
+#include "frame/about.h"
 
 /* Blocks of a part of the group, waiting for the rest. */
 typedef struct xci_ahead_piece {
@@ -24,7 +25,9 @@ typedef struct xci_ahead {
     xci_ahead_piece *pieces;
     xci_record record;   /* block_count 0: none; its blocks are owned, its payload is in `written`
                               or in `part` */
-    xci_written written; /* bytes NULL once they are in `part` */
+    /* of the plain form and, if it is wanted, the one beside the old weights; bytes NULL once they
+     * are in `part`, or in a part of that form */
+    xci_written written[2];
     xci_blob *part;
     xorcast_digest change; /* terms of the group now minus terms of what is published */
 } xci_ahead;
@@ -35,11 +38,11 @@ xorcast_status xci_ahead_add(xci_ahead *ahead, xorcast_context *context, const x
  * caller's to release once the group is written. */
 xorcast_status xci_ahead_join(const xci_ahead *ahead, xorcast_context *context, uint64_t group,
                               xci_record *record_out, void **memory_out);
-/* The group is whole and its record is written: replaces the pieces. Takes over `written` if it
+/* The group is whole and its record, of the plain form, is written: replaces the pieces. Takes over `written` if it
  * succeeds. */
 xorcast_status xci_ahead_whole(xci_ahead *ahead, xorcast_context *context, const xci_record *record,
-                               const xci_written *written);
-/* The written record lies at `bytes` of a part now. */
+                               const xci_written written[2]);
+/* The written record of the plain form lies at `bytes` of a part now. */
 void xci_ahead_move_to_part(xci_ahead *ahead, xorcast_context *context, xci_blob *part,
                             uint8_t *bytes);
 /* Undoes the blocks in the shadow's own group (`copy` NULL) or in a copy of its chunks, one behind

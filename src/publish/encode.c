@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "codec/words_block.h"
 
 /* ---- Workers ---- */
 
@@ -20,6 +21,8 @@ xorcast_status xci_encode_worker_open(xci_encode_worker *worker, xorcast_bundle 
     worker->jobs = memory;
     TRY(xci_allocate_array(context, count, sizeof *worker->blocks, &memory));
     worker->blocks = memory;
+    TRY(xci_allocate_array(context, count, sizeof *worker->old, &memory));
+    worker->old = memory;
     TRY(xci_allocate(context, bundle->group_size_max + (count + 1) * 2 * XCI_BLOCK_SLACK, &memory));
     worker->slots = memory;
     return XORCAST_OK;
@@ -27,7 +30,8 @@ xorcast_status xci_encode_worker_open(xci_encode_worker *worker, xorcast_bundle 
 
 void xci_encode_worker_close(xci_encode_worker *worker, xorcast_context *context) {
     void *const parts[] = {worker->chunks, worker->jobs,      worker->blocks,
-                           worker->slots,  worker->gather[0], worker->gather[1]};
+                           worker->slots,  worker->gather[0], worker->gather[1],
+                           worker->old,    worker->before};
     xci_group_writer_close(&worker->writer);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         xci_release(context, parts[i]);
@@ -97,7 +101,7 @@ static xorcast_status make_jobs(xci_encode_worker *worker, xorcast_bundle *old_b
         TRY(fetch(worker, new_bundle, 1, i, &used[1], &job->new_bytes));
         job->bytes = chunk->bytes;
         job->element_bytes = chunk->element_bytes;
-        job->codec = worker->writer.encoding.codec;
+        job->codec = xci_group_writer_codec(&worker->writer);
         job->segments = chunk->segments;
         job->segment_count = chunk->segment_count;
         job->block = slot;
@@ -138,7 +142,8 @@ static void collect(xci_encode_worker *worker, uint64_t first_in_group, uint64_t
         memmove(at, job->block, job->block_bytes);
         at += job->block_bytes;
         record->blocks[record->block_count++] = (xci_block){
-            (uint32_t)(first_in_group + i), job->block_codec, job->element_bytes, job->block_bytes};
+            (uint32_t)(first_in_group + i), job->block_codec, job->element_bytes, job->block_bytes,
+            job->bytes};
         piece->counts.bits_changed += job->bits_changed;
         piece->counts.bytes_changed += job->bytes_changed;
         piece->counts.elements_changed += job->elements_changed;
@@ -161,5 +166,43 @@ xorcast_status xci_encode_range(xci_encode_worker *worker, xorcast_bundle *old_b
     if (old_side == XCI_OLD_DIGEST)
         digest_old_side(worker, backend, count, &piece_out->old);
     collect(worker, first - old_bundle->group_first[group], count, piece_out);
+    return XORCAST_OK;
+}
+
+/* A chunk's bytes before a block of changed words, or a raw one, was XORed into them. */
+static void take_back(const xci_block *block, const uint8_t *mask, const uint8_t *now,
+                      uint8_t *out) {
+    const uint32_t bytes = block->chunk_bytes;
+    memcpy(out, now, bytes);
+    if (block->codec == XCI_CODEC_WORDS)
+        xci_words_xor(mask, block->bytes, out, bytes);
+    else
+        for (uint32_t i = 0; i < bytes; i++)
+            out[i] ^= mask[i];
+}
+
+xorcast_status xci_encode_old(xci_encode_worker *worker, const xorcast_bundle *moved,
+                              const xci_record *record, const uint8_t *const **old_out) {
+    *old_out = worker->old;
+    for (uint32_t i = 0; i < record->block_count && moved == NULL; i++)
+        worker->old[i] = worker->jobs[record->blocks[i].chunk].old_bytes;
+    if (moved == NULL)
+        return XORCAST_OK;
+    void *memory = worker->before;
+    const xorcast_status status = xci_reserve(moved->context, &memory, &worker->before_capacity,
+                                              moved->group_size_max);
+    worker->before = memory;
+    TRY(status);
+    const uint8_t *mask = record->payload;
+    uint8_t *at = worker->before;
+    for (uint32_t i = 0; i < record->block_count; i++) {
+        const xci_block *block = &record->blocks[i];
+        xci_chunk chunk;
+        xci_bundle_chunk_places(moved, moved->group_first[record->group] + block->chunk, &chunk);
+        take_back(block, mask, xci_chunk_direct(moved, &chunk), at);
+        worker->old[i] = at;
+        at += block->chunk_bytes;
+        mask += block->bytes;
+    }
     return XORCAST_OK;
 }

@@ -17,6 +17,9 @@ typedef struct xci_encode_worker {
     uint8_t *slots;         /* room for each block at its worst, then the payload */
     uint8_t *gather[2];     /* old and new bytes that do not lie in one piece in host memory */
     uint64_t gather_capacity[2];
+    const uint8_t **old;    /* what xci_encode_old lists, and room for it */
+    uint8_t *before;
+    uint64_t before_capacity;
 } xci_encode_worker;
 
 xorcast_status xci_encode_worker_open(xci_encode_worker *worker, xorcast_bundle *bundle,
@@ -48,6 +51,13 @@ typedef enum xci_old_side {
 xorcast_status xci_encode_range(xci_encode_worker *worker, xorcast_bundle *old_bundle,
                                 xorcast_bundle *new_bundle, uint64_t group, uint64_t first,
                                 uint64_t end, xci_old_side old_side, xci_piece *piece_out);
+
+/* The bytes before the change of each chunk of a group's record, as its range was encoded; valid
+ * until the worker's next call. Either of the range encoded last, which was the whole group and kept
+ * its old side: `moved` is NULL. Or of a bundle whose chunks lie in one piece and have become new:
+ * they are taken back in memory of the worker. */
+xorcast_status xci_encode_old(xci_encode_worker *worker, const xorcast_bundle *moved,
+                              const xci_record *record, const uint8_t *const **old_out);
 
 /* Who the base is when it is not `old_bundle` itself: a checkpoint of another layout that
  * old_bundle was aligned from. */

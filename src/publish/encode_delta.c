@@ -42,7 +42,11 @@ static xorcast_status encode_group(void *user, uint64_t index, uint32_t worker_i
         return XORCAST_OK;
     if (job->bound != NULL)
         TRY(xci_bound_add(job->bound, job->old_bundle, &result->piece.record));
-    return xci_group_write(&worker->writer, &result->piece.record, &result->written);
+    const uint8_t *const *old = NULL;
+    if (job->options->encoding.old_weights == 1)
+        TRY(xci_encode_old(worker, NULL, &result->piece.record, &old));
+    xci_record made;
+    return xci_group_write(&worker->writer, &result->piece.record, old, &made, &result->written);
 }
 
 static xorcast_status write_batch(delta_job *job, xci_delta_writer *writer) {
@@ -53,7 +57,7 @@ static xorcast_status write_batch(delta_job *job, xci_delta_writer *writer) {
         xci_digest_merge(&job->change, &result->piece.change);
         if (result->written.bytes == NULL)
             continue;
-        job->encoded_bytes += result->piece.record.raw_bytes;
+        job->encoded_bytes += result->written.raw_bytes;
         TRY(xci_delta_writer_add(writer, result->written.bytes, result->written.count,
                                  result->written.payload_bytes));
     }
@@ -105,6 +109,7 @@ static void fill_info(const delta_job *job, const xci_identity *identity,
         info->base.digest = identity->digest;
         memcpy(info->base_fingerprint, identity->fingerprint, sizeof identity->fingerprint);
     }
+    info->needs_old_weights = job->options->encoding.old_weights;
     info->counts = job->counts;
     info->chunk_bytes = layout->chunk_bytes;
     info->group_bytes = layout->group_bytes;
@@ -160,6 +165,7 @@ xorcast_status xci_delta_encode(xorcast_bundle *old_bundle, xorcast_bundle *new_
                              .attachment_bytes = attachment_bytes};
     manifest.info.has_files = attachment != NULL;
     TRY(xci_encoding_check(context, &options->encoding, &manifest.encoding));
+    manifest.info.asked = manifest.encoding;
     TRY(xci_encode_workers_open(old_bundle, &manifest.encoding, &job.workers));
     xci_sink_writer writer = {0};
     xorcast_status status =

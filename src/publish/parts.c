@@ -14,6 +14,7 @@ typedef struct planned_part {
 
 typedef struct plan {
     xci_shadow *shadow;
+    xci_form form;
     planned_part *parts;
     uint64_t count, capacity_bytes;
 } plan;
@@ -37,9 +38,9 @@ static xorcast_status make_plan(plan *p) {
         const xci_ahead *ahead = xci_shadow_ahead(p->shadow, g);
         if (ahead->record.block_count == 0)
             continue;
-        open.part.bytes += ahead->written.count;
+        open.part.bytes += ahead->written[p->form].count;
         open.part.group_count++;
-        open.payload_bytes += ahead->written.payload_bytes;
+        open.payload_bytes += ahead->written[p->form].payload_bytes;
         open.end = g + 1;
         if (open.part.bytes < XCI_PART_BYTES)
             continue;
@@ -60,11 +61,16 @@ static xorcast_status fill_part(void *user, uint64_t index, uint32_t worker) {
         xci_ahead *ahead = xci_shadow_ahead(p->shadow, g);
         if (ahead->record.block_count == 0)
             continue;
+        xci_written *written = &ahead->written[p->form];
         xci_shadow_lock(p->shadow, g);
-        memcpy(at, ahead->written.bytes, ahead->written.count);
-        xci_ahead_move_to_part(ahead, context, planned->blob, at);
+        memcpy(at, written->bytes, written->count);
+        if (p->form == XCI_FORM_PLAIN)
+            xci_ahead_move_to_part(ahead, context, planned->blob, at);
+        else
+            xci_release(context, written->bytes);
+        written->bytes = NULL;
         xci_shadow_unlock(p->shadow, g);
-        at += ahead->written.count;
+        at += written->count;
     }
     planned->part.hash = xci_hash_of(planned->blob->bytes, planned->part.bytes);
     return XORCAST_OK;
@@ -79,8 +85,8 @@ static xorcast_status write_parts(plan *p, xci_delta_writer *writer) {
     return XORCAST_OK;
 }
 
-xorcast_status xci_parts_write(xci_shadow *shadow, xci_delta_writer *writer) {
-    plan p = {.shadow = shadow};
+xorcast_status xci_parts_write(xci_shadow *shadow, xci_form form, xci_delta_writer *writer) {
+    plan p = {.shadow = shadow, .form = form};
     const xorcast_status status = write_parts(&p, writer);
     for (uint64_t i = 0; i < p.count; i++)
         xci_blob_drop(p.parts[i].blob);

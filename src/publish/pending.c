@@ -78,7 +78,7 @@ void xci_pending_reset(xci_pending *pending) {
         memset(pending->seen, 0, bundle->tensor_count);
     pending->seen_count = 0;
     memset(&pending->counts, 0, sizeof pending->counts);
-    pending->encoded_bytes = 0;
+    memset(pending->encoded_bytes, 0, sizeof pending->encoded_bytes);
     pending->put_ns = pending->encode_ns = pending->frame_ns = pending->bound_ns = 0;
     if (pending->bound != NULL)
         xci_bound_reset(pending->bound, pending->bundle);
@@ -100,21 +100,37 @@ xorcast_status xci_pending_check(xci_pending *pending) {
 
 /* ---- Groups: all under the group's lock ---- */
 
-/* The record of a group whose chunks have all been seen: to its written form, which the shadow
+/* Writes a record in each form that is wanted; the plain one last, because what it lists is kept. */
+static xorcast_status write_forms(xci_pending *pending, xci_encode_worker *worker,
+                                  const xci_record *listed, xci_record *record_out,
+                                  xci_written written[2]) {
+    if (worker->writer.encoding.old_weights == 1) {
+        const uint8_t *const *old;
+        TRY(xci_encode_old(worker, xci_shadow_bundle(pending->shadow), listed, &old));
+        TRY(xci_group_write(&worker->writer, listed, old, record_out, &written[XCI_FORM_BESIDE]));
+    }
+    return xci_group_write(&worker->writer, listed, NULL, record_out, &written[XCI_FORM_PLAIN]);
+}
+
+/* The record of a group whose chunks have all been seen: to its written forms, which the shadow
  * keeps. */
 static xorcast_status write_group(xci_pending *pending, xci_encode_worker *worker, xci_ahead *ahead,
-                                  xci_record *record) {
+                                  const xci_record *listed) {
     xorcast_context *context = pending->bundle->context;
     const uint64_t begun = xci_now_ns();
     if (pending->bound != NULL)
-        TRY(xci_bound_add(pending->bound, pending->bundle, record));
+        TRY(xci_bound_add(pending->bound, pending->bundle, listed));
     const uint64_t measured = xci_now_ns();
-    xci_written written;
-    TRY(xci_group_write(&worker->writer, record, &written));
-    const xorcast_status status = xci_ahead_whole(ahead, context, record, &written);
-    if (status < 0)
-        xci_release(context, written.bytes);
+    xci_record record;
+    xci_written written[2] = {{0}, {0}};
+    xorcast_status status = write_forms(pending, worker, listed, &record, written);
+    if (status == XORCAST_OK)
+        status = xci_ahead_whole(ahead, context, &record, written);
+    for (uint32_t form = 0; form < 2 && status < 0; form++)
+        xci_release(context, written[form].bytes);
     pthread_mutex_lock(&pending->lock);
+    for (uint32_t form = 0; form < 2; form++)
+        pending->encoded_bytes[form] += written[form].raw_bytes;
     pending->bound_ns += measured - begun;
     pending->frame_ns += xci_now_ns() - measured;
     pthread_mutex_unlock(&pending->lock);
@@ -156,7 +172,6 @@ static void count_kept(xci_pending *pending, const put_range *range, xci_piece *
 static void add_sums(xci_pending *pending, const xci_piece *piece, uint64_t encode_ns) {
     pthread_mutex_lock(&pending->lock);
     xci_counts_add(&pending->counts, &piece->counts);
-    pending->encoded_bytes += piece->record.raw_bytes;
     pending->encode_ns += encode_ns;
     pthread_mutex_unlock(&pending->lock);
 }
@@ -172,13 +187,13 @@ static xorcast_status encode_changes(xci_pending *pending, const put_range *rang
     TRY(xci_encode_range(worker, xci_shadow_bundle(pending->shadow), pending->incoming,
                          range->group, range->first, range->end, XCI_OLD_MOVE, piece));
     const uint64_t encode_ns = xci_now_ns() - begun;
-    xci_record raw = piece->record; /* writing may replace it by its second pass */
+    const xci_record *raw = &piece->record;
     xorcast_status status = XORCAST_OK;
-    if (raw.block_count > 0)
-        status = whole ? write_group(pending, worker, ahead, &piece->record)
-                       : xci_ahead_add(ahead, pending->bundle->context, &raw);
+    if (raw->block_count > 0)
+        status = whole ? write_group(pending, worker, ahead, raw)
+                       : xci_ahead_add(ahead, pending->bundle->context, raw);
     if (status < 0) {
-        xci_shadow_undo(pending->shadow, worker_index, &raw);
+        xci_shadow_undo(pending->shadow, worker_index, raw);
         return status;
     }
     xci_digest_merge(&ahead->change, &piece->change);

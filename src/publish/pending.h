@@ -23,7 +23,7 @@ typedef struct xci_pending {
     xci_encode_worker *workers;
     struct xci_bound *bound;  /* or NULL */
     xorcast_counts counts;
-    uint64_t encoded_bytes;
+    uint64_t encoded_bytes[2]; /* of each form */
     uint64_t put_ns;                        /* of put, by the clock */
     uint64_t encode_ns, frame_ns, bound_ns; /* what the workers did then, summed over them */
 } xci_pending;

@@ -221,8 +221,10 @@ void xorcast_publisher_abort(xorcast_publisher *publisher) {
 
 /* ---- Publishing ---- */
 
+/* One form of the version; there may be another beside it. */
 typedef struct publication {
     xorcast_publisher *publisher;
+    xci_form form;
     xci_delta_writer writer;
     xci_manifest manifest;
     uint64_t part_count;
@@ -232,13 +234,14 @@ static xorcast_status deliver_part(void *user, uint64_t index, xci_blob *part) {
     publication *p = user;
     xorcast_publisher *publisher = p->publisher;
     char name[XCI_OBJECT_NAME_BYTES];
-    xci_name_part(publisher->open_step, index, name);
+    xci_name_part(publisher->open_step, p->form, index, name);
     TRY(publisher->link->host_put(publisher->host, name, part));
     p->part_count++;
     return XORCAST_OK;
 }
 
-static void fill_manifest(xorcast_publisher *publisher, xci_manifest *manifest) {
+static void fill_manifest(xorcast_publisher *publisher, xci_form form, xci_manifest *manifest) {
+    const bool beside = form == XCI_FORM_BESIDE;
     const xorcast_layout *layout = &publisher->bundle->layout;
     xorcast_delta_info *info = &manifest->info;
     info->base = info->target = publisher->version;
@@ -250,8 +253,10 @@ static void fill_manifest(xorcast_publisher *publisher, xci_manifest *manifest) 
     info->counts = publisher->pending.counts;
     info->chunk_bytes = layout->chunk_bytes;
     info->group_bytes = layout->group_bytes;
-    info->chunk_encoded_bytes = publisher->pending.encoded_bytes;
-    manifest->encoding = publisher->encoding;
+    info->needs_old_weights = beside;
+    info->offers_old_weights = !beside && publisher->encoding.old_weights == 1;
+    info->chunk_encoded_bytes = publisher->pending.encoded_bytes[form];
+    manifest->encoding = info->asked = publisher->encoding;
     manifest->layout_group_count = layout->group_count;
     manifest->layout_chunk_count = layout->chunk_count;
 }
@@ -259,11 +264,12 @@ static void fill_manifest(xorcast_publisher *publisher, xci_manifest *manifest) 
 /* Parts, then the manifest, as objects of the link. */
 static xorcast_status put_objects(publication *p) {
     xorcast_publisher *publisher = p->publisher;
-    TRY(xci_parts_write(publisher->shadow, &p->writer));
+    fill_manifest(publisher, p->form, &p->manifest);
+    TRY(xci_parts_write(publisher->shadow, p->form, &p->writer));
     xci_blob *manifest;
     char name[XCI_OBJECT_NAME_BYTES];
     TRY(xci_delta_writer_finish(&p->writer, &p->manifest, &manifest));
-    xci_name_manifest(publisher->open_step, name);
+    xci_name_manifest(publisher->open_step, p->form, name);
     const xorcast_status status = publisher->link->host_put(publisher->host, name, manifest);
     xci_blob_drop(manifest);
     return status;
@@ -272,21 +278,23 @@ static xorcast_status put_objects(publication *p) {
 static void drop_objects(publication *p) {
     xorcast_publisher *publisher = p->publisher;
     char name[XCI_OBJECT_NAME_BYTES];
-    xci_name_manifest(publisher->open_step, name);
+    xci_name_manifest(publisher->open_step, p->form, name);
     publisher->link->host_drop(publisher->host, name);
     for (uint64_t i = 0; i <= p->part_count; i++) {
-        xci_name_part(publisher->open_step, i, name);
+        xci_name_part(publisher->open_step, p->form, i, name);
         publisher->link->host_drop(publisher->host, name);
     }
 }
 
 /* Everything that can fail comes before the version is in the log; from then on it is published. */
-static xorcast_status publish(publication *p) {
+static xorcast_status publish(publication *p, publication *beside) {
     xorcast_publisher *publisher = p->publisher;
+    const bool two = publisher->encoding.old_weights == 1;
     TRY(xci_pending_check(&publisher->pending));
-    fill_manifest(publisher, &p->manifest);
+    if (two)
+        TRY(put_objects(beside));
     TRY(put_objects(p));
-    TRY(xci_version_log_add(publisher->log, &p->manifest.info));
+    TRY(xci_version_log_add(publisher->log, &p->manifest.info, two ? &beside->manifest.info : NULL));
     publisher->version = p->manifest.info.target;
     publisher->link->host_announce(publisher->host, publisher->version.step);
     return XORCAST_OK;
@@ -315,18 +323,22 @@ xorcast_status xorcast_publisher_finish(xorcast_publisher *publisher,
         FAIL(context, XORCAST_BAD_STATE, "a put of version %llu failed; abort it and begin again",
              (unsigned long long)publisher->open_step);
     publication p = {.publisher = publisher};
+    publication beside = {.publisher = publisher, .form = XCI_FORM_BESIDE};
     const uint64_t begun = xci_now_ns();
     xci_delta_writer_begin(&p.writer, context, deliver_part, &p);
-    const xorcast_status status = publish(&p);
+    xci_delta_writer_begin(&beside.writer, context, deliver_part, &beside);
+    const xorcast_status status = publish(&p, &beside);
     if (status == XORCAST_OK) {
         xci_shadow_settle(publisher->shadow, &publisher->version);
         note_stats(publisher, &p.manifest, xci_now_ns() - begun);
         publisher->is_open = false;
     } else if (status != XORCAST_BAD_STATE) {
         drop_objects(&p);
+        drop_objects(&beside);
         xorcast_publisher_abort(publisher);
     }
     xci_delta_writer_end(&p.writer);
+    xci_delta_writer_end(&beside.writer);
     TRY(status);
     if (stats_out != NULL)
         xorcast_publisher_get_stats(publisher, stats_out);

@@ -6,7 +6,8 @@
 
 typedef struct log_entry {
     struct log_entry *next;
-    uint64_t base_step, step, part_count, bytes;
+    uint64_t base_step, step, bytes;
+    uint64_t part_counts[2]; /* of each form */
     xorcast_digest base, target;
 } log_entry;
 
@@ -39,14 +40,19 @@ xorcast_status xci_version_log_open(xorcast_context *context, const xci_link *li
 
 void xci_version_log_attach(xci_version_log *log, xci_host *host) { log->host = host; }
 
-static void drop_objects(xci_version_log *log, const log_entry *entry) {
+static void drop_form(xci_version_log *log, const log_entry *entry, xci_form form) {
     char name[XCI_OBJECT_NAME_BYTES];
-    xci_name_manifest(entry->step, name);
+    xci_name_manifest(entry->step, form, name);
     log->link->host_drop(log->host, name);
-    for (uint64_t p = 0; p < entry->part_count; p++) {
-        xci_name_part(entry->step, p, name);
+    for (uint64_t p = 0; p < entry->part_counts[form]; p++) {
+        xci_name_part(entry->step, form, p, name);
         log->link->host_drop(log->host, name);
     }
+}
+
+static void drop_objects(xci_version_log *log, const log_entry *entry) {
+    drop_form(log, entry, XCI_FORM_PLAIN);
+    drop_form(log, entry, XCI_FORM_BESIDE);
 }
 
 static void forget_oldest(xci_version_log *log) {
@@ -69,15 +75,16 @@ void xci_version_log_close(xci_version_log *log) {
     xci_release(log->context, log);
 }
 
-xorcast_status xci_version_log_add(xci_version_log *log, const xorcast_delta_info *info) {
+xorcast_status xci_version_log_add(xci_version_log *log, const xorcast_delta_info *info,
+                                   const xorcast_delta_info *beside) {
     void *memory;
     TRY(xci_allocate_zeroed(log->context, sizeof(log_entry), &memory));
     log_entry *entry = memory;
     *entry = (log_entry){NULL,
                          info->base.step,
                          info->target.step,
-                         info->part_count,
-                         info->delta_bytes,
+                         info->delta_bytes + (beside != NULL ? beside->delta_bytes : 0),
+                         {info->part_count, beside != NULL ? beside->part_count : 0},
                          info->base.digest,
                          info->target.digest};
     pthread_mutex_lock(&log->lock);

@@ -19,8 +19,10 @@ xorcast_status xci_version_log_open(xorcast_context *context, const xci_link *li
 void xci_version_log_attach(xci_version_log *log, xci_host *host);
 void xci_version_log_close(xci_version_log *log); /* NULL is allowed */
 
-/* The version's objects are on the link: remembers it and drops the oldest beyond the bound. */
-xorcast_status xci_version_log_add(xci_version_log *log, const xorcast_delta_info *info);
+/* The version's objects are on the link, and those of its form for receivers that hold the old
+ * weights if `beside` is not NULL: remembers it and drops the oldest beyond the bound. */
+xorcast_status xci_version_log_add(xci_version_log *log, const xorcast_delta_info *info,
+                                   const xorcast_delta_info *beside);
 /* The step whose bytes have this digest and from which the log leads to the newest, or
  * NOT_FOUND. */
 xorcast_status xci_version_log_find(xci_version_log *log, xorcast_context *context,

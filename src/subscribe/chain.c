@@ -30,7 +30,8 @@ static xorcast_status add_link(xci_chain *chain, xci_feed *feed, uint64_t step,
     TRY(status);
     xci_chain_link *link = &chain->links[chain->count];
     memset(link, 0, sizeof *link);
-    TRY(xci_feed_manifest(feed, step, deadline_ns, &link->manifest, &link->manifest_blob));
+    TRY(xci_feed_manifest(feed, step, XCI_FORM_PLAIN, deadline_ns, &link->manifest,
+                          &link->manifest_blob));
     link->part_count = link->manifest.info.part_count;
     chain->delta_bytes += link->manifest.info.delta_bytes;
     chain->count++;
@@ -74,6 +75,16 @@ xorcast_status xci_chain_open(xci_chain *chain, xci_feed *feed, uint64_t from, u
     return status;
 }
 
+xorcast_status xci_chain_take_beside(xci_chain *chain, xci_feed *feed, uint64_t deadline_ns) {
+    xci_chain_link link = {.form = XCI_FORM_BESIDE};
+    TRY(xci_feed_manifest(feed, chain->links[0].manifest.info.target.step, link.form, deadline_ns,
+                          &link.manifest, &link.manifest_blob));
+    link.part_count = link.manifest.info.part_count;
+    free_link(chain->context, &chain->links[0]);
+    chain->links[0] = link;
+    return XORCAST_OK;
+}
+
 /* ---- Parts ---- */
 
 typedef struct fetch {
@@ -84,7 +95,7 @@ typedef struct fetch {
 
 static void part_name(void *user, uint64_t index, char name[XCI_OBJECT_NAME_BYTES]) {
     const fetch *f = user;
-    xci_name_part(f->link->manifest.info.target.step, index, name);
+    xci_name_part(f->link->manifest.info.target.step, f->link->form, index, name);
 }
 
 static uint64_t part_limit(void *user, uint64_t index) {

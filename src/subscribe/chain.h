@@ -11,6 +11,7 @@ typedef struct xci_chain_link {
     xci_blob *manifest_blob;
     xci_blob **parts; /* NULL until fetched */
     uint64_t part_count;
+    xci_form form;
 } xci_chain_link;
 
 typedef struct xci_chain {
@@ -23,6 +24,9 @@ typedef struct xci_chain {
  * together the deltas are larger than `bound_bytes`; BASE_MISMATCH: no version starts at `from`. */
 xorcast_status xci_chain_open(xci_chain *chain, xci_feed *feed, uint64_t from, uint64_t to,
                               uint64_t bound_bytes, uint64_t deadline_ns);
+/* Takes the only link's form for receivers that hold the old weights in place of the plain one. The
+ * publisher must offer it. */
+xorcast_status xci_chain_take_beside(xci_chain *chain, xci_feed *feed, uint64_t deadline_ns);
 void xci_chain_close(xci_chain *chain);
 
 /* The parts of link `index`, each handed to `take`, or kept in the link if `take` is NULL. */

@@ -173,15 +173,16 @@ static void add_digest(const xci_update *u, const xci_chunk *chunk, const uint8_
     xci_digest_merge(&w->digest, &job.digest);
 }
 
-/* One chunk from old to new. `block` is NULL where nothing changed. */
+/* One chunk from old to new, by block `index` of the record, which is NULL where nothing
+ * changed. */
 static xorcast_status make_chunk(const xci_update *u, const xci_chunk *chunk,
-                                 const xci_block *block, const uint8_t *encoded,
+                                 const xci_record *record, uint32_t index, const uint8_t *encoded,
                                  xci_update_worker *w) {
     const uint8_t *old;
     TRY(xci_chunk_read(u->source, chunk, w->bytes, &old));
-    if (block != NULL) {
+    if (record != NULL) {
         const xci_place place = {chunk->tensor, chunk->index, 0};
-        TRY(xci_codec_decode(u->context, place, block->codec, encoded, block->bytes, w->mask,
+        TRY(xci_block_decode(&w->reader, place, record, index, encoded, old, w->mask,
                              chunk->bytes));
         for (uint32_t i = 0; i < chunk->bytes; i++)
             w->mask[i] ^= old[i];
@@ -207,15 +208,13 @@ static xorcast_status make_group(void *user, uint64_t index, uint32_t worker_ind
     for (uint64_t c = first; c < end; c++) {
         const bool changed =
             record != NULL && next < record->block_count && record->blocks[next].chunk == c - first;
-        const xci_block *block = changed ? &record->blocks[next] : NULL;
         if (c == first)
             xci_bundle_chunk(u->source, c, NULL, &chunk);
         else
             xci_bundle_next_chunk(u->source, NULL, &chunk);
-        TRY(make_chunk(u, &chunk, block, payload, w));
+        TRY(make_chunk(u, &chunk, changed ? record : NULL, next, payload, w));
         if (changed) {
-            payload += block->bytes;
-            next++;
+            payload += record->blocks[next++].bytes;
         }
     }
     if (record != NULL && next < record->block_count)

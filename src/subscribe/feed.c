@@ -173,13 +173,13 @@ void xci_feed_acknowledge(xci_feed *feed, uint64_t step, uint64_t deadline_ns) {
         disconnect(feed);
 }
 
-xorcast_status xci_feed_manifest(xci_feed *feed, uint64_t step, uint64_t deadline_ns,
+xorcast_status xci_feed_manifest(xci_feed *feed, uint64_t step, xci_form form, uint64_t deadline_ns,
                                  xci_manifest *manifest_out, xci_blob **blob_out) {
     char name[XCI_OBJECT_NAME_BYTES];
     xci_blob *blob;
     xorcast_context *context = feed->context;
     *manifest_out = (xci_manifest){0};
-    xci_name_manifest(step, name);
+    xci_name_manifest(step, form, name);
     TRY(xci_feed_get(feed, name, XCI_MANIFEST_MAX, deadline_ns, &blob));
     xorcast_status status = xci_manifest_read(context, blob->bytes, blob->size, manifest_out);
     if (status == XORCAST_OK && strcmp(manifest_out->info.target.run, feed->about.run) != 0)

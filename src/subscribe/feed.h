@@ -46,7 +46,7 @@ xorcast_status xci_feed_newest(xci_feed *feed, uint64_t after, uint64_t deadline
 void xci_feed_acknowledge(xci_feed *feed, uint64_t step, uint64_t deadline_ns);
 
 /* The manifest of a version; the blob holds what the manifest points into. Free both. */
-xorcast_status xci_feed_manifest(xci_feed *feed, uint64_t step, uint64_t deadline_ns,
+xorcast_status xci_feed_manifest(xci_feed *feed, uint64_t step, xci_form form, uint64_t deadline_ns,
                                  xci_manifest *manifest_out, xci_blob **blob_out);
 /* The step that the publisher knows under a digest, or NOT_FOUND. */
 xorcast_status xci_feed_whois(xci_feed *feed, const xorcast_digest *digest, uint64_t deadline_ns,

@@ -246,7 +246,7 @@ static xorcast_status name_version(keyframe *k, uint64_t step, xorcast_version *
     version_out->digest = k->their_sum;
     if (step == k->their_step || k->bundle->layout.group_count == 0)
         return XORCAST_OK;
-    TRY(xci_feed_manifest(k->feed, step, k->deadline_ns, &manifest, &blob));
+    TRY(xci_feed_manifest(k->feed, step, XCI_FORM_PLAIN, k->deadline_ns, &manifest, &blob));
     *version_out = manifest.info.target;
     xci_manifest_free(k->bundle->context, &manifest);
     xci_blob_drop(blob);

@@ -29,6 +29,8 @@ static xorcast_status open_worker(xci_stage_worker *worker, xorcast_bundle *bund
     worker->chunks = memory;
     TRY(xci_allocate_array(context, bundle->group_chunks_max, sizeof(xci_block_job), &memory));
     worker->jobs = memory;
+    TRY(xci_allocate_array(context, bundle->group_chunks_max, sizeof(uint32_t), &memory));
+    worker->indices = memory;
     return XORCAST_OK;
 }
 
@@ -37,7 +39,7 @@ static void close_workers(xci_stage *stage) {
     for (uint32_t i = 0; stage->workers != NULL && i < xci_context_threads(context); i++) {
         xci_stage_worker *worker = &stage->workers[i];
         void *const parts[] = {worker->gather,   worker->scratch, worker->ready, worker->made,
-                               worker->segments, worker->chunks,  worker->jobs};
+                               worker->segments, worker->chunks,  worker->jobs,  worker->indices};
         xci_group_reader_close(&worker->reader);
         for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
             xci_release(context, parts[p]);
@@ -116,16 +118,20 @@ static bool padding_untouched(xci_stage_worker *worker, xorcast_bundle *bundle,
 
 /* Makes another form of a block device-ready, in the worker's memory. */
 static xorcast_status transcode(xci_stage_worker *worker, xorcast_bundle *bundle,
-                                const xci_chunk *chunk, xci_block_job *job) {
+                                const xci_chunk *chunk, const xci_record *record, uint32_t index,
+                                xci_block_job *job) {
     const xci_place place = {chunk->tensor, chunk->index, 0};
-    const xorcast_status status =
-        xci_transcode(bundle->context, place, bundle->context->shared->backend, job->block_codec,
-                      job->block, job->block_bytes, chunk->bytes, worker->scratch, worker->ready,
-                      &job->block_bytes, &job->block_codec);
+    /* only a whole chunk is what its blocks were made beside */
+    const uint8_t *old = bundle->complete ? job->weights : NULL;
+    const xorcast_status status = xci_block_decode(&worker->reader, place, record, index,
+                                                   job->block, old, worker->scratch, chunk->bytes);
     if (status == XORCAST_DATA_CORRUPT)
         return bad_chunk(bundle, chunk, "its block does not decode to the chunk's size");
+    TRY(status);
+    xci_mask_to_ready(bundle->context->shared->backend, chunk->bytes, worker->scratch,
+                      worker->ready, &job->block_bytes, &job->block_codec);
     job->block = worker->ready;
-    return status;
+    return XORCAST_OK;
 }
 
 /* ---- One group ---- */
@@ -161,11 +167,11 @@ static xorcast_status keep_made(xci_stage_worker *worker, xorcast_context *conte
 
 /* A block that was checked once: as it is, or made another form and checked again. */
 static xorcast_status keep_block(xci_stage_worker *worker, xorcast_bundle *bundle,
-                                 const xci_chunk *chunk, xci_block_job *job,
-                                 xci_staged_group *group) {
+                                 const xci_chunk *chunk, const xci_record *record, uint32_t index,
+                                 xci_block_job *job, xci_staged_group *group) {
     const bool foreign = job->status < 0;
     if (foreign) {
-        TRY(transcode(worker, bundle, chunk, job));
+        TRY(transcode(worker, bundle, chunk, record, index, job));
         if (job->block_bytes == 0)
             return XORCAST_OK;
         bundle->context->shared->backend->check(job, 1);
@@ -190,23 +196,25 @@ static xorcast_status keep_block(xci_stage_worker *worker, xorcast_bundle *bundl
     return XORCAST_OK;
 }
 
-static xorcast_status check_listed(xci_stage_worker *worker, xorcast_bundle *bundle, uint64_t count,
+static xorcast_status check_listed(xci_stage_worker *worker, xorcast_bundle *bundle,
+                                   const xci_record *record, uint64_t count,
                                    xci_staged_group *group) {
     bundle->context->shared->backend->check(worker->jobs, count);
     for (uint64_t i = 0; i < count; i++)
-        TRY(keep_block(worker, bundle, &worker->chunks[i], &worker->jobs[i], group));
+        TRY(keep_block(worker, bundle, &worker->chunks[i], record, worker->indices[i],
+                       &worker->jobs[i], group));
     return XORCAST_OK;
 }
 
 /* Scattered weights are gathered, one chunk at a time. */
 static xorcast_status check_alone(xci_stage_worker *worker, xorcast_bundle *bundle,
-                                  const xci_chunk *chunk, xci_block_job *job,
-                                  xci_staged_group *group) {
+                                  const xci_chunk *chunk, const xci_record *record,
+                                  uint32_t index, xci_block_job *job, xci_staged_group *group) {
     const uint8_t *old;
     TRY(xci_chunk_read(bundle, chunk, worker->gather, &old));
     job->weights = (uint8_t *)(uintptr_t)old; /* only read by check */
     bundle->context->shared->backend->check(job, 1);
-    return keep_block(worker, bundle, chunk, job, group);
+    return keep_block(worker, bundle, chunk, record, index, job, group);
 }
 
 /* Blocks of chunks whose weights lie in one piece are checked many at a time. */
@@ -231,16 +239,17 @@ static xorcast_status check_blocks(xci_stage_worker *worker, xorcast_bundle *bun
         if (block->element_bytes != chunk->element_bytes)
             return bad_chunk(bundle, chunk, "its elements have another width");
         *job = job_of(chunk, block, bytes);
+        worker->indices[listed] = i;
         job->weights = bundle->complete ? xci_chunk_direct(bundle, chunk) : NULL;
         if (job->weights != NULL) {
             listed++;
             continue;
         }
-        TRY(check_listed(worker, bundle, listed, group));
-        TRY(check_alone(worker, bundle, chunk, job, group));
+        TRY(check_listed(worker, bundle, record, listed, group));
+        TRY(check_alone(worker, bundle, chunk, record, i, job, group));
         listed = 0;
     }
-    return check_listed(worker, bundle, listed, group);
+    return check_listed(worker, bundle, record, listed, group);
 }
 
 /* Leaves nothing in memory but the ready blocks, unless that is nearly so. */
@@ -311,6 +320,11 @@ xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest,
              (unsigned long long)manifest->layout_chunk_count,
              (unsigned long long)bundle->layout.group_count,
              (unsigned long long)bundle->layout.chunk_count);
+    if (info->needs_old_weights && !bundle->complete)
+        FAIL(context, XORCAST_UNSUPPORTED,
+             "this form of the delta is for receivers that hold all weights of step %lld, and this "
+             "bundle has boxes that leave holes; take the plain form",
+             (long long)info->base.step);
     if (bundle->complete && same_digest(&info->target.digest, base) &&
         !same_digest(&info->base.digest, base))
         FAIL(context, XORCAST_BASE_MISMATCH,

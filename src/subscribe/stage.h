@@ -28,6 +28,7 @@ typedef struct xci_stage_worker {
     /* of the group that is worked on, one for each of its blocks */
     xci_chunk *chunks;
     xci_block_job *jobs;
+    uint32_t *indices; /* of the blocks in their record */
 } xci_stage_worker;
 
 /* What a group of the part that is being staged came to. */

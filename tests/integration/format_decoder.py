@@ -14,7 +14,7 @@ import xxhash
 import zstandard
 
 MASK = (1 << 64) - 1
-RAW, LZ4, SNAPPY = 1, 2, 3
+RAW, LZ4, SNAPPY, GAP, AUTO = 1, 2, 3, 4, 5
 SMALL = 4096
 CHUNKS_MAX = 32768
 PART_MAX = 192 << 20
@@ -247,6 +247,218 @@ def snappy_decode(block, size):
     return bytes(out)
 
 
+# ---- Gap ----
+
+Shape = namedtuple("Shape", "bits dense knows_old class_of classes")
+HEADS = (3, 7, 6, 5, 4)
+KEYS = (8, 128, 256, 256, 256)
+ELEMENTS_OF_A_SEGMENT = 4096
+
+
+class Bits:
+    """A stream: bits from the lowest up, filled up with ones."""
+
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def take(self, count):
+        begin, end = self.at, self.at + count
+        need(end <= 8 * len(self.data), "a stream that ends too early")
+        self.at = end
+        part = int.from_bytes(self.data[begin // 8:end // 8 + 1], "little")
+        return part >> begin % 8 & (1 << count) - 1
+
+    def is_done(self):
+        left = 8 * len(self.data) - self.at
+        return left == 0 or (left < 8 and self.data[-1] >> 8 - left == (1 << left) - 1)
+
+
+class Prefix:
+    """A prefix code: symbols by length and code."""
+
+    def __init__(self, reader, symbol_count):
+        kind = reader.number(1)
+        need(kind <= 1, "the kind of a prefix code")
+        if kind == 1:
+            self.symbols = {(0, 0): reader.varint()}
+            need(self.symbols[0, 0] < symbol_count, "the only symbol")
+            return
+        lengths, share, nibbles = [], 0, []
+
+        def nibble():
+            if not nibbles:
+                byte = reader.number(1)
+                nibbles.extend((byte & 15, byte >> 4))
+            return nibbles.pop(0)
+
+        while share < 4096:
+            item = nibble()
+            if item <= 12:
+                run = [item]
+            elif item == 13:
+                run = [0] * (nibble() + 2)
+            elif item == 14:
+                run = [0] * (nibble() + 16 * nibble() + 18)
+            else:
+                need(lengths and lengths[-1], "a length that is repeated")
+                run = [lengths[-1]] * (nibble() + 3)
+            lengths += run
+            share += sum(4096 >> length for length in run if length)
+            need(len(lengths) <= symbol_count, "symbols of a prefix code")
+        need(share == 4096 and not any(nibbles), "a prefix code that is not complete")
+        self.symbols, code, before = {}, 0, 0
+        for length, symbol in sorted((n, s) for s, n in enumerate(lengths) if n):
+            code <<= length - before
+            self.symbols[length, code] = symbol
+            code, before = code + 1, length
+
+    def take(self, bits):
+        length, code = 0, 0
+        while (length, code) not in self.symbols:
+            length, code = length + 1, code << 1 | bits.take(1)
+            need(length <= 12, "a code that does not exist")
+        return self.symbols[length, code]
+
+
+def take_value(bits, table):
+    head, prefix = table
+    symbol = prefix.take(bits)
+    tail = max(0, (symbol >> head) - 1)
+    return symbol - (tail << head) << tail | bits.take(tail)
+
+
+class Window:
+    """The parameter of gaps, from those before."""
+
+    def __init__(self, prior):
+        self.prior, self.ends = prior, [0]
+
+    def parameter(self):
+        i = len(self.ends) - 1
+        j = max(0, i - 16)
+        passed, count, k = self.prior + self.ends[i] - self.ends[j], 2 + i - j, 0
+        while count << (k + 1) < passed:
+            k += 1
+        return k
+
+    def take(self, bits):
+        """The number of the next change."""
+        k, ones = self.parameter(), 0
+        while ones < 20 and bits.take(1):
+            ones += 1
+        gap = bits.take(21) if ones == 20 else ones << k | bits.take(k)
+        need(ones < 20 or gap >> k >= 20, "a long form of a short gap")
+        self.ends.append(self.ends[-1] + gap + 1)
+        return self.ends[-1] - 1
+
+
+class Parameters:
+    """What the gap blocks of a record share: shape and chunk size of each."""
+
+    def __init__(self, data, gap_count):
+        reader = Reader(data)
+        self.tables = [self.read_table(reader) for _ in range(self.count(reader, 32))]
+        self.shapes = [self.read_shape(reader) for _ in range(self.count(reader, 8))]
+        sizes = [self.count(reader, 1 << 20) for _ in range(self.count(reader, gap_count))]
+        bits = Bits(reader.bytes(len(data) - reader.at))
+        self.places = []
+        for _ in range(gap_count):
+            shape = bits.take((len(self.shapes) - 1).bit_length())
+            size = bits.take((len(sizes) - 1).bit_length())
+            need(shape < len(self.shapes) and size < len(sizes), "a shape or size of a chunk")
+            self.places.append((self.shapes[shape], sizes[size]))
+        need(bits.is_done(), "bytes behind the parameters")
+
+    @staticmethod
+    def count(reader, most):
+        value = reader.varint()
+        need(1 <= value <= most, "a number of the parameters")
+        return value
+
+    @staticmethod
+    def read_table(reader):
+        width, head = (lambda kind: (kind & 7, kind >> 3))(reader.number(1))
+        need(width < 5 and head <= HEADS[width], "the kind of a table")
+        return width, (head, Prefix(reader, ((4 << width) - head + 1) << head))
+
+    def read_shape(self, reader):
+        kind = reader.number(1)
+        width, dense, knows_old = kind & 7, bool(kind & 8), bool(kind & 16)
+        need(kind < 32 and width < 5, "the kind of a shape")
+        class_of, classes = [], []
+        if knows_old:
+            for index in range(self.count(reader, 8)):
+                class_of += [index] * self.count(reader, KEYS[width])
+            need(len(class_of) == KEYS[width], "the keys of the classes")
+        for _ in range(class_of[-1] + 1 if knows_old else 1):
+            prior = None if dense else self.count(reader, 1 << 23)
+            table = reader.number(1)
+            need(table < len(self.tables) and self.tables[table][0] == width, "a table")
+            classes.append((prior, self.tables[table][1]))
+        return Shape(4 << width, dense, knows_old, class_of, classes)
+
+
+def gap_streams(reader, count):
+    for left in range(count, 0, -1):
+        yield Bits(reader.bytes(reader.varint() if left > 1 else len(reader.data) - reader.at))
+
+
+def gap_class(shape, element):
+    if not shape.knows_old:
+        return 0
+    if shape.bits >= 16:
+        return shape.class_of[element >> shape.bits - 9 & 255]
+    return shape.class_of[element & len(shape.class_of) - 1]
+
+
+def gap_step(shape, element, value):
+    """The mask of a step, or the mask itself."""
+    if not shape.knows_old:
+        return value
+
+    def order(x):
+        return x ^ (1 << shape.bits - 1) - 1 if x >> shape.bits - 1 else x
+
+    step = -(value + 1 >> 1) if value & 1 else value >> 1
+    return element ^ order((order(element) + step) % (1 << shape.bits))
+
+
+def cut_elements(data, bits):
+    if bits == 4:
+        return [nibble for byte in data for nibble in (byte & 15, byte >> 4)]
+    return [int.from_bytes(data[i:i + bits // 8], "little") for i in range(0, len(data), bits // 8)]
+
+
+def gap_decode(block, shape, size, old):
+    """The mask of a chunk; `old` is the chunk in the base."""
+    reader, bits = Reader(block), shape.bits
+    count = -(-8 * size // bits)
+    elements = cut_elements(old, bits)
+    classes = [gap_class(shape, element) for element in elements]
+    masks = [0] * count
+    if shape.dense:
+        segments = range(0, count, ELEMENTS_OF_A_SEGMENT)
+        for first, stream in zip(segments, gap_streams(reader, len(segments))):
+            for i in range(first, min(count, first + ELEMENTS_OF_A_SEGMENT)):
+                value = take_value(stream, shape.classes[classes[i]][1])
+                masks[i] = gap_step(shape, elements[i], value)
+            need(stream.is_done(), "bits behind a dense stream")
+    else:
+        streams = gap_streams(reader, len(shape.classes))
+        for number, ((prior, table), stream) in enumerate(zip(shape.classes, streams)):
+            members = [i for i in range(count) if classes[i] == number]
+            window = Window(prior)
+            while not stream.is_done():
+                at, value = window.take(stream), take_value(stream, table)
+                need(at < len(members) and value != 0, "a change that is none")
+                masks[members[at]] = gap_step(shape, elements[members[at]], value)
+    if bits == 4:
+        masks = [low | high << 4 for low, high in zip(masks[::2], masks[1::2])]
+    mask = b"".join(value.to_bytes(max(1, bits // 8), "little") for value in masks)
+    need(not any(mask[size:]), "a change behind the end")
+    return mask[:size]
+
+
 def decode(codec, block, size):
     if codec == RAW:
         need(len(block) == size, "a raw block of another size")
@@ -333,14 +545,16 @@ def zstd_frame(data, size):
 
 # ---- Delta --------------------------------------------------------------------------------------
 
-Block = namedtuple("Block", "chunk codec width data")
+Block = namedtuple("Block", "chunk codec width data place")
 Record = namedtuple("Record", "group second_pass blocks")
 
 
 def read_record(reader, delta):
     begin = reader.at
     group, flags = reader.varint(), reader.number(1)
-    need(group < delta.layout_groups and flags <= 1, "group or flags of a record")
+    need(group < delta.layout_groups and flags <= 3, "group or flags of a record")
+    params = reader.varint() if flags & 2 else 0
+    need(params > 0 or not flags & 2, "parameters of no bytes")
     runs, chunks = reader.varint(), []
     need(1 <= runs <= CHUNKS_MAX, "the number of chunk runs")
     at = 0
@@ -354,11 +568,14 @@ def read_record(reader, delta):
     while len(descriptors) < len(chunks):
         descriptor, count = reader.number(1), reader.varint()
         need(1 <= count <= len(chunks) - len(descriptors), "a codec run")
-        need(descriptor >> 4 <= 3 and descriptor & 15 in (RAW, LZ4, SNAPPY), "a descriptor")
+        need(descriptor >> 4 <= 3 and descriptor & 15 in (RAW, LZ4, SNAPPY, GAP), "a descriptor")
         descriptors += [descriptor] * count
     sizes = [reader.varint() for _ in chunks]
-    need(all(1 <= size <= delta.chunk_bytes for size in sizes), "the size of a block")
-    raw_bytes = stored = sum(sizes)
+    gaps = [descriptor & 15 == GAP for descriptor in descriptors]
+    need(all(size <= delta.chunk_bytes and (size or gap) for size, gap in zip(sizes, gaps)),
+         "the size of a block")
+    need(any(gaps) == bool(params), "parameters and gap blocks")
+    raw_bytes = stored = sum(sizes) + params
     need(raw_bytes <= delta.group_bytes + delta.chunk_bytes, "the size of a group")
     if flags & 1:
         stored = reader.varint()
@@ -369,8 +586,10 @@ def read_record(reader, delta):
     delta.payload_seen += stored
     delta.encoded_seen += raw_bytes
     blocks, data = [], Reader(zstd_frame(payload, raw_bytes) if flags & 1 else payload)
-    for chunk, descriptor, size in zip(chunks, descriptors, sizes):
-        blocks.append(Block(chunk, descriptor & 15, 1 << (descriptor >> 4), data.bytes(size)))
+    places = iter(Parameters(data.data[raw_bytes - params:], sum(gaps)).places if params else ())
+    for chunk, descriptor, size, gap in zip(chunks, descriptors, sizes, gaps):
+        blocks.append(Block(chunk, descriptor & 15, 1 << (descriptor >> 4), data.bytes(size),
+                            next(places) if gap else None))
     return Record(group, bool(flags & 1), blocks)
 
 
@@ -393,7 +612,8 @@ class Delta:
     def read_manifest(self, reader):
         need(reader.number(4) == 0, "the version")
         flags = reader.number(4)
-        need(flags <= 7, "flags of the manifest")
+        need(flags <= 31, "flags of the manifest")
+        self.needs_old = bool(flags & 8)
         length = reader.number(1)
         need(length <= 63, "the name of the run")
         self.run = reader.bytes(length).decode()
@@ -406,6 +626,8 @@ class Delta:
         need(14 <= chunk_log2 <= 20 and 20 <= group_log2 <= 26, "chunk or group size")
         self.chunk_bytes, self.group_bytes = 1 << chunk_log2, 1 << group_log2
         self.asked = reader.number(1), reader.number(1), reader.number(4)
+        if self.asked[0] == AUTO:
+            self.asked += reader.number(1), reader.number(8)
         self.counts = [reader.varint() for _ in range(6)]
         self.payload_bytes, self.encoded_bytes = reader.varint(), reader.varint()
         self.layout_groups, self.layout_chunks = reader.varint(), reader.varint()
@@ -431,6 +653,14 @@ class Delta:
                 self.records.append(record)
             need(len(self.records) - before == groups, "the number of groups in a part")
 
+    def mask_of(self, block, chunk, old):
+        if block.codec != GAP:
+            return decode(block.codec, block.data, chunk.bytes)
+        shape, size = block.place
+        need(size == chunk.bytes, "the size of a chunk")
+        need(self.needs_old or not shape.knows_old, "a block that needs the old weights")
+        return gap_decode(block.data, shape, size, old)
+
     def apply(self, layout, content):
         """Changes the content of a target layout in place; the masks, for whoever wants them."""
         need(layout.fingerprint == self.target_fingerprint, "the target's fingerprint")
@@ -443,7 +673,7 @@ class Delta:
                 need(block.chunk < len(group), "a chunk that the group has not")
                 chunk = layout.chunks[group[block.chunk]]
                 need(block.width == chunk.width, "an element width")
-                mask = decode(block.codec, block.data, chunk.bytes)
+                mask = self.mask_of(block, chunk, layout.read(chunk, content))
                 need(not layout.touches_padding(chunk, mask), "a change of padding")
                 layout.write(chunk, content, xor(layout.read(chunk, content), mask))
                 masks.append((mask, chunk, block))

@@ -99,7 +99,12 @@ class Decoding(ToolTest):
         self.assertEqual(delta.encoded_bytes, delta.encoded_seen)
         for mask, _, block in masks:
             self.assertTrue(any(mask), "a chunk without a change has a block")
-            self.assertEqual((block.codec, block.data), ours.encode(delta.asked[0], mask))
+            if block.codec == ours.GAP:
+                self.assertLess(len(block.data), len(mask))
+            elif delta.asked[0] == ours.AUTO:
+                self.assertEqual((block.codec, block.data), ours.encode(block.codec, mask))
+            elif delta.asked[0] != ours.GAP:
+                self.assertEqual((block.codec, block.data), ours.encode(delta.asked[0], mask))
         return masks
 
     def diff(self, old, new, *options):
@@ -118,13 +123,42 @@ class Decoding(ToolTest):
                 old, new = generate(self.path(f"{dtype}{shards}"), "--dtype", dtype, "--bytes",
                                     "500k", "--shards", shards, "--extras", "--lr-like")
                 for options in (("--codec", "raw"), ("--codec", "snappy"), ("--codec", "lz4"),
-                                ("--second-pass", "none"), ("--level", "9")):
+                                ("--second-pass", "none"), ("--level", "9"), ("--codec", "gap"),
+                                ("--codec", "gap", "--old-weights"), ("--codec", "auto"),
+                                ("--codec", "auto", "--link-rate", "100m", "--receiver", "gpu")):
                     with self.subTest(dtype=dtype, shards=shards, options=options):
                         self.judge(old, new, self.diff(old, new, *options))
 
     def test_many_small_tensors(self):
         old, new = generate(self.path("many"), "--many", 6000, "--bytes", "900k")
         self.judge(old, new, self.diff(old, new))
+
+    def test_gap_of_all_kinds(self):
+        """Sparse, dense and raw chunks of all dtypes, odd sizes; with and without old weights."""
+        noise = random.Random(4)
+        old, new, wanted = self.path("old"), self.path("new"), set()
+        for density in (0, 0.02, 0.3, 0.9):
+            tensors, others = [], []
+            for name, dtype, width, size in (("a", "BF16", 2, 40001), ("b", "U8", 1, 66000),
+                                             ("c", "F32", 4, 5001), ("d", "F64", 8, 3001),
+                                             ("e", "U8", 1, 13), ("f", "F32", 4, 7)):
+                data = noise.randbytes(size * width)
+                other = bytearray(data)
+                for i in range(0, len(data), width):
+                    if noise.random() < density or (density == 0 and i == 0):
+                        other[i] ^= 1 << noise.randrange(4)
+                tensors.append((name, dtype, [size], data))
+                others.append((name, dtype, [size], bytes(other)))
+            old.write_bytes(safetensors(tensors))
+            new.write_bytes(safetensors(others))
+            for options in ((), ("--old-weights",)):
+                with self.subTest(density=density, options=options):
+                    delta = self.diff(old, new, "--codec", "gap", *options)
+                    self.assertEqual(delta.needs_old, bool(options))
+                    for _, _, block in self.judge(old, new, delta):
+                        shape = block.place and block.place[0]
+                        wanted.add((shape.bits, shape.dense, shape.knows_old) if shape else None)
+        self.assertGreaterEqual(len(wanted), 12)
 
     def test_several_groups_and_parts(self):
         noise = random.Random(1)
@@ -226,6 +260,23 @@ class Document(ToolTest):
                 else:
                     self.assertEqual((made, data), (codec, bytes.fromhex(block)))
                     self.assertEqual(ours.decode(codec, data, int(size)), mask)
+
+    def test_gap(self):
+        rows = table_rows("#### Writing", 4)
+        self.assertGreaterEqual(len(rows), 3)
+        for size, changes, params, block in rows:
+            mask = bytearray(int(size))
+            for at, value in re.findall(r"\[(\d+)\] = (\w\w)", changes):
+                mask[int(at)] = int(value, 16)
+            (shape, chunk_bytes), = ours.Parameters(bytes.fromhex(params), 1).places
+            self.assertEqual(chunk_bytes, int(size))
+            self.assertEqual(ours.gap_decode(bytes.fromhex(block), shape, chunk_bytes, bytes(mask)),
+                             mask)
+            old, new, path = self.path("old"), self.path("new"), self.path("delta")
+            old.write_bytes(safetensors([("w", "U8", [len(mask)], bytes(len(mask)))]))
+            new.write_bytes(safetensors([("w", "U8", [len(mask)], bytes(mask))]))
+            self.good("diff", old, new, "-o", path, "--codec", "gap", "--second-pass", "none")
+            self.assertIn(bytes.fromhex(block + params), path.read_bytes())
 
     def make_example(self):
         weights, other = bytearray(range(64)), bytes(range(100, 112))

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "base/bytes.h"
 #include "support/model.h"
 
 #define KIB UINT64_C(1024)
@@ -156,7 +157,7 @@ static void test_round_trips(void **state) {
     uint32_t turn = 0;
     for (uint32_t w = 0; w < 4; w++)
         for (size_t d = 0; d < sizeof densities / sizeof *densities; d++)
-            for (uint32_t codec = XORCAST_CODEC_RAW; codec <= XORCAST_CODEC_SNAPPY; codec++)
+            for (uint32_t codec = XORCAST_CODEC_RAW; codec <= XORCAST_CODEC_AUTO; codec++)
                 for (uint32_t pass = 0; pass < 2; pass++, turn++) {
                     const bool large = turn % 12 == 11; /* 1 MiB chunks cost the most time */
                     const shape_case c = {codec, pass, thread_counts[turn / 2 % 3],
@@ -172,7 +173,7 @@ static void test_threads_and_order_do_not_matter(void **state) {
     model_create(&old, seed);
     model_create(&new, seed);
     model_step(&new, seed, 3000);
-    for (uint32_t codec = XORCAST_CODEC_RAW; codec <= XORCAST_CODEC_SNAPPY; codec++)
+    for (uint32_t codec = XORCAST_CODEC_RAW; codec <= XORCAST_CODEC_AUTO; codec++)
         for (uint32_t pass = 0; pass < 2; pass++) {
             static const uint32_t thread_counts[] = {1, 2, 7};
             xorcast_delta_info info;
@@ -189,6 +190,107 @@ static void test_threads_and_order_do_not_matter(void **state) {
         }
     test_bytes_free(&first);
     test_bytes_free(&other);
+    model_free(&old);
+    model_free(&new);
+}
+
+/* ---- Which codec is smallest ---- */
+
+static uint64_t size_of(const model *old, const model *new, uint32_t codec, uint32_t pass) {
+    const shape_case c = {codec, pass, 2, 64 * KIB};
+    test_bytes delta = {0};
+    xorcast_delta_info info;
+    xorcast_context *context = test_context(2);
+    encode(context, old, new, &c, 5, &delta, &info);
+    xorcast_context_destroy(context);
+    test_bytes_free(&delta);
+    return info.payload_bytes;
+}
+
+/* Payloads of every codec alone, with and without the second pass, beside gap without it and beside
+ * auto. `repeats`: changes repeat themselves, which only the second pass sees. */
+static void compare_sizes(uint32_t per_million, bool repeats) {
+    model old, new;
+    uint64_t least = UINT64_MAX;
+    memset(&old, 0, sizeof old);
+    old.random = seed;
+    model_add(&old, "a", "BF16", 2, 2, 300, 1000);
+    model_add(&old, "b", "F32", 4, 2, 200, 400);
+    model_add(&old, "c", "U8", 1, 2, 500, 700);
+    new = old;
+    for (uint32_t t = 0; t < old.count; t++) {
+        new.tensors[t].data = malloc(old.tensors[t].bytes);
+        assert_non_null(new.tensors[t].data);
+        memcpy(new.tensors[t].data, old.tensors[t].data, old.tensors[t].bytes);
+    }
+    model_step(&new, seed + per_million, per_million);
+    for (uint32_t t = 0; t < new.count &&repeats; t++)
+        for (uint64_t i = 96; i < new.tensors[t].bytes; i++)
+            new.tensors[t].data[i] =
+                old.tensors[t].data[i] ^ old.tensors[t].data[i % 96] ^ new.tensors[t].data[i % 96];
+    for (uint32_t codec = XORCAST_CODEC_RAW; codec <= XORCAST_CODEC_SNAPPY; codec++)
+        for (uint32_t pass = 0; pass < 2; pass++)
+            least = xci_min(least, size_of(&old, &new, codec, pass));
+    const uint64_t gap = size_of(&old, &new, XORCAST_CODEC_GAP, 1),
+                   packed = size_of(&old, &new, XORCAST_CODEC_GAP, 0);
+    if (!repeats)
+        assert_true(gap <= least);
+    least = xci_min(least, xci_min(gap, packed));
+    assert_true(size_of(&old, &new, XORCAST_CODEC_AUTO, 0) <= least + least / 100 + 16);
+    assert_true(size_of(&old, &new, XORCAST_CODEC_AUTO, 1) <= gap + 16);
+    model_free(&new);
+    model_free(&old);
+}
+
+static void test_gap_and_auto_are_smallest(void **state) {
+    (void)state;
+    static const uint32_t millionths[] = {20, 500, 6000, 170000, 500000, 1000000};
+    for (uint32_t i = 0; i < 6; i++)
+        for (uint32_t repeats = 0; repeats < 2; repeats++)
+            compare_sizes(millionths[i], repeats != 0);
+}
+
+/* The rate decides between few bytes and little work, and the settings travel with the delta. */
+static void test_auto_minimises_time(void **state) {
+    (void)state;
+    static const uint64_t rates[] = {0, 1000000, 1000000000, UINT64_C(1000000000000)};
+    model old, new;
+    uint64_t before = 0;
+    model_create(&old, seed);
+    model_create(&new, seed);
+    model_step(&new, seed, 6000);
+    for (uint32_t receiver = XORCAST_RECEIVER_CPU; receiver <= XORCAST_RECEIVER_ENGINE; receiver++)
+        for (uint32_t r = 0; r < 4; r++) {
+            xorcast_delta_options options = XORCAST_DELTA_OPTIONS_INIT;
+            test_bytes delta = {0};
+            xorcast_delta_info info;
+            xorcast_delta_choices choices;
+            xorcast_context *context = test_context(2);
+            xorcast_bundle *a = model_bundle(context, &old, 16 * KIB, 1);
+            xorcast_bundle *b = model_bundle(context, &new, 16 * KIB, 2);
+            const xorcast_sink sink = test_sink(&delta);
+            options.encoding.codec = XORCAST_CODEC_AUTO;
+            options.encoding.receiver = receiver;
+            options.encoding.link_bytes_per_second = rates[r];
+            must(context, xorcast_delta_encode(a, b, &options, &sink, NULL));
+            const xorcast_source source = test_source(&delta);
+            must(context, xorcast_delta_inspect(context, &source, &info));
+            assert_int_equal(info.asked.codec, XORCAST_CODEC_AUTO);
+            assert_int_equal(info.asked.receiver, receiver);
+            assert_int_equal(info.asked.link_bytes_per_second, rates[r]);
+            must(context, xorcast_delta_explain(context, &source, &choices));
+            uint64_t chunks = 0;
+            for (uint32_t c = 0; c < 5; c++)
+                chunks += choices.chunks[c];
+            assert_int_equal(chunks, info.counts.chunks_changed);
+            assert_true(r == 0 || info.payload_bytes >= before); /* a faster link, more bytes */
+            assert_true(r < 3 || choices.chunks[XORCAST_CODEC_GAP] == 0);
+            before = info.payload_bytes;
+            xorcast_bundle_destroy(a);
+            xorcast_bundle_destroy(b);
+            test_bytes_free(&delta);
+            xorcast_context_destroy(context);
+        }
     model_free(&old);
     model_free(&new);
 }
@@ -240,7 +342,7 @@ static void fold_steps(uint32_t codec, uint32_t pass, uint64_t chunk_bytes, uint
 
 static void test_fold_is_the_chain(void **state) {
     (void)state;
-    for (uint32_t codec = XORCAST_CODEC_RAW; codec <= XORCAST_CODEC_SNAPPY; codec++) {
+    for (uint32_t codec = XORCAST_CODEC_RAW; codec <= XORCAST_CODEC_AUTO; codec++) {
         fold_steps(codec, 0, 16 * KIB, 2);
         fold_steps(codec, 1, 64 * KIB, 1);
     }
@@ -676,8 +778,9 @@ static xorcast_digest sum_of(rank_rig *ranks, uint64_t count) {
     return sum;
 }
 
-static void whole_open(whole *w, const char *url) {
+static void whole_open(whole *w, const char *url, const xorcast_encoding *encoding) {
     xorcast_publisher_options options = XORCAST_PUBLISHER_OPTIONS_INIT;
+    options.encoding = *encoding;
     options.log_bytes = 1 << 30;
     options.step = 1;
     w->context = test_context(2);
@@ -693,13 +796,14 @@ static void whole_close(whole *w) {
     model_free(&w->m);
 }
 
-static void test_ranks_follow_with_boxes(void **state) {
-    (void)state;
+static const xorcast_encoding by_default = XORCAST_ENCODING_INIT;
+
+static void ranks_follow(const char *url, const xorcast_encoding *encoding) {
     static const uint32_t steps[] = {0, 500, 20000, 1000000};
     whole w;
     rank_rig ranks[2];
     xorcast_digest published, sum;
-    whole_open(&w, "inproc:ranks");
+    whole_open(&w, url, encoding);
     for (uint64_t i = 0; i < 2; i++)
         rank_open(&ranks[i], &w, i);
     for (uint64_t s = 0; s < 4; s++) {
@@ -728,11 +832,26 @@ static void test_ranks_follow_with_boxes(void **state) {
     whole_close(&w);
 }
 
+static void test_ranks_follow_with_boxes(void **state) {
+    (void)state;
+    ranks_follow("inproc:ranks", &by_default);
+}
+
+/* A form for receivers that hold the old weights whole is none for them: they take the plain
+ * one. */
+static void test_ranks_take_the_plain_form(void **state) {
+    (void)state;
+    xorcast_encoding encoding = XORCAST_ENCODING_INIT;
+    encoding.codec = XORCAST_CODEC_GAP;
+    encoding.old_weights = 1;
+    ranks_follow("inproc:plain-ranks", &encoding);
+}
+
 static void test_rank_takes_a_keyframe(void **state) {
     (void)state;
     whole w;
     rank_rig rank;
-    whole_open(&w, "inproc:rank-keyframe");
+    whole_open(&w, "inproc:rank-keyframe", &by_default);
     rank_open(&rank, &w, 1);
     publish(&w, 2, 1000000);
     must(rank.context, xorcast_subscriber_keyframe(rank.subscriber, TIMEOUT_MS));
@@ -845,6 +964,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trips),
         cmocka_unit_test(test_threads_and_order_do_not_matter),
+        cmocka_unit_test(test_gap_and_auto_are_smallest),
+        cmocka_unit_test(test_auto_minimises_time),
         cmocka_unit_test(test_fold_is_the_chain),
         cmocka_unit_test(test_there_and_back_folds_to_nothing),
         cmocka_unit_test(test_tensor_larger_than_a_group),
@@ -854,6 +975,7 @@ int main(void) {
         cmocka_unit_test(test_digest_sees_swaps_and_top_bits),
         cmocka_unit_test(test_digest_does_not_see_chunks),
         cmocka_unit_test(test_ranks_follow_with_boxes),
+        cmocka_unit_test(test_ranks_take_the_plain_form),
         cmocka_unit_test(test_rank_takes_a_keyframe),
         cmocka_unit_test(test_strided_tensors_encode_and_apply),
         cmocka_unit_test(test_values_and_scales_move_together),

@@ -47,6 +47,8 @@ static void put_record(test_bytes *to, const made_record *record) {
     const uint64_t head = to->count;
     test_put_varint(to, record->group);
     put_number(to, record->flags, 1);
+    if (record->flags & MADE_PARAMS)
+        test_put_varint(to, record->params);
     test_put_varint(to, record->run_count);
     for (uint32_t i = 0; i < record->runs_made; i++) {
         test_put_varint(to, record->runs[i].first);
@@ -84,6 +86,10 @@ static void put_manifest(test_bytes *to, const made_delta *made) {
     put_number(to, made->codec, 1);
     put_number(to, made->second_pass, 1);
     put_number(to, made->zstd_level, 4);
+    if (made->codec == XORCAST_CODEC_AUTO) {
+        put_number(to, made->receiver, 1);
+        put_number(to, made->link, 8);
+    }
     for (unsigned i = 0; i < 6; i++)
         test_put_varint(to, made->counts[i]);
     for (unsigned i = 0; i < 6; i++)

@@ -12,7 +12,8 @@ enum {
     MADE_PARTS_MAX = 8,
     MADE_RUNS_MAX = 64,
     MADE_BLOCKS_MAX = 512,
-    MADE_SECOND_PASS = 1 /* flag of a record */
+    MADE_SECOND_PASS = 1, /* flags of a record */
+    MADE_PARAMS = 2
 };
 
 typedef struct made_pair {
@@ -22,6 +23,7 @@ typedef struct made_pair {
 typedef struct made_record {
     uint64_t group;
     uint8_t flags;
+    uint64_t params;               /* bytes of them, at the payload's end; with their flag only */
     uint64_t run_count;            /* as declared */
     made_pair runs[MADE_RUNS_MAX]; /* chunks to skip, chunks to take */
     uint32_t runs_made;
@@ -52,6 +54,8 @@ typedef struct made_delta {
     uint8_t base_fingerprint[16], target_fingerprint[16];
     uint8_t chunk_log2, group_log2, codec, second_pass;
     uint32_t zstd_level;
+    uint8_t receiver; /* with codec 5 only; so is the link */
+    uint64_t link;
     uint64_t counts[6];
     uint64_t payload_bytes, encoded_bytes, layout_groups, layout_chunks, group_count, part_count;
     made_part parts[MADE_PARTS_MAX];

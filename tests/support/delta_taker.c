@@ -45,9 +45,11 @@ uint32_t made_records(const made_part *part, made_record *records, uint32_t most
         assert_true(count < most);
         made_record *record = &records[count];
         memset(record, 0, sizeof *record);
-        uint64_t blocks = 0, described = 0, raw_bytes = 0;
+        uint64_t blocks = 0, described = 0;
         record->group = take_varint(&c);
         record->flags = *take(&c, 1);
+        record->params = record->flags & MADE_PARAMS ? take_varint(&c) : 0;
+        uint64_t raw_bytes = record->params;
         record->run_count = take_varint(&c);
         assert_true(record->run_count <= MADE_RUNS_MAX);
         for (; record->runs_made < record->run_count; record->runs_made++) {
@@ -90,6 +92,10 @@ static void take_identity(cursor *c, made_delta *made) {
     made->codec = *take(c, 1);
     made->second_pass = *take(c, 1);
     made->zstd_level = (uint32_t)take_number(c, 4);
+    if (made->codec == XORCAST_CODEC_AUTO) {
+        made->receiver = *take(c, 1);
+        made->link = take_number(c, 8);
+    }
 }
 
 void made_take(made_delta *made, const test_bytes *delta) {

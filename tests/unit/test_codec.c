@@ -92,15 +92,16 @@ static void assert_decodes(uint32_t codec, const void *block, size_t size, const
 
 static void test_names(void **state) {
     (void)state;
-    static const uint32_t codecs[] = {XORCAST_CODEC_RAW, XORCAST_CODEC_LZ4, XORCAST_CODEC_SNAPPY};
-    for (size_t i = 0; i < 3; ++i) {
+    static const uint32_t codecs[] = {XORCAST_CODEC_RAW, XORCAST_CODEC_LZ4, XORCAST_CODEC_SNAPPY,
+                                      XORCAST_CODEC_GAP};
+    for (size_t i = 0; i < 4; ++i) {
         uint32_t codec = 0;
         assert_true(xci_codec_find(xci_codec_name(codecs[i]), &codec));
         assert_int_equal(codec, codecs[i]);
     }
     uint32_t codec = 99;
     assert_null(xci_codec_name(0));
-    assert_null(xci_codec_name(4));
+    assert_null(xci_codec_name(6));
     assert_false(xci_codec_find("lz", &codec));
     assert_false(xci_codec_find("", &codec));
     assert_int_equal(codec, 99);

@@ -31,7 +31,11 @@ static xci_manifest full_manifest(xci_part *parts, uint64_t part_count) {
         memset(parts[p].hash.bytes, (int)p, sizeof parts[p].hash.bytes);
         m.info.group_count += 1 + p;
     }
-    m.encoding = (xorcast_encoding){0, XORCAST_CODEC_SNAPPY, 1, -7};
+    const uint32_t size = (uint32_t)sizeof(xorcast_encoding);
+    m.encoding = (xorcast_encoding){size, XORCAST_CODEC_SNAPPY, 1, -7, 0, 0, 0};
+    if (part_count % 2 == 1) /* only with auto they are written */
+        m.encoding = (xorcast_encoding){size, XORCAST_CODEC_AUTO, 0, 1, 0, UINT64_MAX, 2};
+    m.info.asked = m.encoding;
     return m;
 }
 
@@ -92,7 +96,7 @@ static void test_records(void **state) {
     for (uint32_t count = 1; count <= BLOCKS;
          count = count * 7 + 2 > BLOCKS && count < BLOCKS ? BLOCKS : count * 7 + 2) {
         for (uint32_t i = 0; i < count; i++)
-            blocks[i] = (xci_block){2 * i + 1, 1 + i % 3, 1u << i % 4, 1};
+            blocks[i] = (xci_block){2 * i + 1, 1 + i % 3, 1u << i % 4, 1, 0};
         const xci_record record = {.group = 5,
                                    .block_count = count,
                                    .blocks = blocks,

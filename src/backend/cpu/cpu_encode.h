@@ -184,12 +184,18 @@ static __attribute__((noinline)) void encode_snappy(xci_encode_job *job) {
     xci_encode_chunk(job, XORCAST_CODEC_SNAPPY);
 }
 
+static __attribute__((noinline)) void encode_words(xci_encode_job *job) {
+    xci_encode_chunk(job, XCI_CODEC_WORDS);
+}
+
 static void encode(xci_encode_job *jobs, uint64_t count) {
     for (uint64_t i = 0; i < count; ++i) {
         if (jobs[i].codec == XORCAST_CODEC_LZ4)
             encode_lz4(&jobs[i]);
         else if (jobs[i].codec == XORCAST_CODEC_SNAPPY)
             encode_snappy(&jobs[i]);
+        else if (jobs[i].codec == XORCAST_CODEC_GAP)
+            encode_words(&jobs[i]);
         else
             encode_raw(&jobs[i]);
     }

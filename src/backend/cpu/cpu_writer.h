@@ -3,7 +3,9 @@
  * written. Owns the room in the block: nothing is written beyond `bytes` + XCI_BLOCK_SLACK. Does
  * not own finding changed words, nor the raw block that replaces one that has outgrown it.
  *
- * Both formats obey one rule: a zero run of five bytes or more becomes one literal zero and
+ * For the gap codec it lists the changed words instead (codec/words_block.h).
+ *
+ * LZ4 and Snappy obey one rule: a zero run of five bytes or more becomes one literal zero and
  * offset-1 copies of the rest. In LZ4 copies keep off the end of the block as codec/lz4_block.h
  * says. In Snappy there are as many copies of 64 bytes as fit and one for what is left, in the
  * two-byte form if that is 4 to 11 bytes. */
@@ -13,6 +15,7 @@
 #include "backend/cpu/cpu_tally.h"
 #include "codec/lz4_block.h"
 #include "codec/snappy_block.h"
+#include "codec/words_block.h"
 
 #define XCI_SHORTEST_RUN (1 + XCI_LZ4_MIN_MATCH)
 
@@ -187,6 +190,10 @@ XCI_CPU_INLINE bool xci_write_part(xci_writer *writer, uint32_t base, uint32_t f
 
 /* The mask of a word, which is not zero. Words come in rising order. */
 XCI_CPU_INLINE bool xci_write_word(xci_writer *writer, uint32_t word, uint64_t mask) {
+    if (writer->codec == XCI_CODEC_WORDS) {
+        writer->at = xci_words_put(writer->at, word, mask);
+        return writer->at < writer->limit;
+    }
     const uint32_t first = (uint32_t)__builtin_ctzll(mask) / 8;
     const uint32_t end = 8 - (uint32_t)__builtin_clzll(mask) / 8;
     const uint64_t middle = mask & UINT64_C(0xffffffff0000);
@@ -202,6 +209,8 @@ XCI_CPU_INLINE bool xci_write_word(xci_writer *writer, uint32_t word, uint64_t m
 
 /* Size of the finished block, or 0 if it is not smaller than raw. */
 XCI_CPU_INLINE uint32_t xci_write_end(xci_writer *writer) {
+    if (writer->codec == XCI_CODEC_WORDS)
+        return (uint32_t)(writer->at - writer->block);
     if (!xci_write_to(writer, writer->bytes))
         return 0;
     const uint32_t rest = writer->bytes - writer->anchor;

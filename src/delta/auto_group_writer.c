@@ -1,0 +1,214 @@
+/* Groups in the codec `auto`: see auto_group_writer.h.
+ *
+ * Every chunk is encoded in all codecs. Without the second pass each takes the cheapest. With it
+ * the mixture of these, and the group in each codec alone, are compressed as well, because what
+ * is longer before the second pass may be shorter after it. */
+#include "delta/auto_group_writer.h"
+
+#include <string.h>
+
+#include "backend/backend.h"
+#include "codec/codec.h"
+
+/* A group in one codec alone: raw, LZ4 or Snappy. */
+typedef struct form {
+    uint8_t *payload;
+    xci_block *blocks;
+    const uint8_t **places; /* of each block in the payload */
+    uint64_t payload_capacity, blocks_capacity, places_capacity, bytes;
+} form;
+
+#define FORMS 3u /* by codec, from raw on */
+
+struct xci_auto_group_writer {
+    xci_prices prices;
+    xci_gap_group_writer *gap;
+    form forms[FORMS];
+    xci_gap_rival *rivals;
+    uint8_t *zeros, *packed[2]; /* the best frame so far and the next one */
+    uint64_t rivals_capacity, zeros_capacity, packed_capacity[2];
+};
+
+xorcast_status xci_auto_group_writer_open(xorcast_context *context,
+                                          const xorcast_encoding *encoding,
+                                          xci_auto_group_writer **writer_out) {
+    void *memory;
+    TRY(xci_allocate_zeroed(context, sizeof(xci_auto_group_writer), &memory));
+    xci_auto_group_writer *writer = memory;
+    const xorcast_status status = xci_gap_group_writer_open(context, &writer->gap);
+    writer->prices = xci_prices_of(encoding);
+    if (status < 0) {
+        xci_release(context, memory);
+        return status;
+    }
+    *writer_out = writer;
+    return XORCAST_OK;
+}
+
+void xci_auto_group_writer_close(xorcast_context *context, xci_auto_group_writer *writer) {
+    if (writer == NULL)
+        return;
+    for (uint32_t f = 0; f < FORMS; f++) {
+        xci_release(context, writer->forms[f].payload);
+        xci_release(context, writer->forms[f].blocks);
+        xci_release(context, writer->forms[f].places);
+    }
+    xci_gap_group_writer_close(context, writer->gap);
+    xci_release(context, writer->rivals);
+    xci_release(context, writer->zeros);
+    xci_release(context, writer->packed[0]);
+    xci_release(context, writer->packed[1]);
+    xci_release(context, writer);
+}
+
+/* ---- Room ---- */
+
+static xorcast_status grow(xorcast_context *context, void *pointer_to, uint64_t *capacity,
+                           uint64_t bytes) {
+    void *memory;
+    memcpy(&memory, pointer_to, sizeof memory);
+    const xorcast_status status = xci_reserve(context, &memory, capacity, bytes);
+    memcpy(pointer_to, &memory, sizeof memory);
+    return status;
+}
+
+static xorcast_status reserve(xorcast_context *context, xci_auto_group_writer *writer,
+                              const xci_record *listed) {
+    const uint64_t count = listed->block_count, zeros_before = writer->zeros_capacity;
+    uint64_t bytes = 0, most = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        bytes += listed->blocks[i].chunk_bytes;
+        most = xci_max(most, listed->blocks[i].chunk_bytes);
+    }
+    for (uint32_t f = 0; f < FORMS; f++) {
+        form *of = &writer->forms[f];
+        TRY(grow(context, &of->payload, &of->payload_capacity, bytes + XCI_BLOCK_SLACK));
+        TRY(grow(context, &of->blocks, &of->blocks_capacity, count * sizeof *of->blocks));
+        TRY(grow(context, &of->places, &of->places_capacity, count * sizeof *of->places));
+    }
+    TRY(grow(context, &writer->rivals, &writer->rivals_capacity, count * sizeof *writer->rivals));
+    TRY(grow(context, &writer->zeros, &writer->zeros_capacity, most));
+    if (writer->zeros_capacity != zeros_before)
+        memset(writer->zeros, 0, writer->zeros_capacity);
+    return XORCAST_OK;
+}
+
+/* ---- Each codec alone ---- */
+
+static xorcast_status list_raw(xorcast_context *context, form *raw, const xci_record *listed) {
+    const uint8_t *from = listed->payload;
+    uint8_t *at = raw->payload;
+    for (uint32_t i = 0; i < listed->block_count; i++) {
+        const xci_block *block = &listed->blocks[i];
+        TRY(xci_codec_decode(context, XCI_NOWHERE, block->codec, from, block->bytes, at,
+                             block->chunk_bytes));
+        raw->blocks[i] = *block;
+        raw->blocks[i].codec = XORCAST_CODEC_RAW;
+        raw->blocks[i].bytes = block->chunk_bytes;
+        raw->places[i] = at;
+        at += block->chunk_bytes;
+        from += block->bytes;
+    }
+    raw->bytes = (uint64_t)(at - raw->payload);
+    return XORCAST_OK;
+}
+
+static void encode_form(const xci_backend *backend, xci_auto_group_writer *writer, uint32_t codec,
+                        uint32_t count) {
+    const form *raw = &writer->forms[0];
+    form *to = &writer->forms[codec - XORCAST_CODEC_RAW];
+    uint8_t *at = to->payload;
+    for (uint32_t i = 0; i < count; i++) {
+        xci_encode_job job = {.old_bytes = writer->zeros,
+                              .new_bytes = raw->places[i],
+                              .bytes = raw->blocks[i].bytes,
+                              .element_bytes = raw->blocks[i].element_bytes,
+                              .codec = codec,
+                              .block = at};
+        backend->encode(&job, 1);
+        to->blocks[i] = raw->blocks[i];
+        to->blocks[i].codec = job.block_codec;
+        to->blocks[i].bytes = job.block_bytes;
+        to->places[i] = at;
+        at += job.block_bytes;
+    }
+    to->bytes = (uint64_t)(at - to->payload);
+}
+
+static uint64_t price_of(const xci_prices *prices, const xci_block *block) {
+    return prices->wire * block->bytes + prices->weights[block->codec] * block->chunk_bytes;
+}
+
+/* The cheapest of the forms for each chunk, and the size below which gap is cheaper still. */
+static void list_rivals(xci_auto_group_writer *writer, uint32_t count, bool beside) {
+    const xci_prices *prices = &writer->prices;
+    const uint64_t gap = beside ? prices->old_weights : prices->weights[XORCAST_CODEC_GAP];
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t best = 0;
+        for (uint32_t f = 1; f < FORMS; f++)
+            if (price_of(prices, &writer->forms[f].blocks[i]) <
+                price_of(prices, &writer->forms[best].blocks[i]))
+                best = f;
+        const xci_block *block = &writer->forms[best].blocks[i];
+        const uint64_t least = price_of(prices, block), fixed = gap * block->chunk_bytes;
+        const uint64_t below = least > fixed ? xci_divide_up(least - fixed, prices->wire) : 0;
+        writer->rivals[i] =
+            (xci_gap_rival){writer->forms[best].places[i], block->codec, block->bytes,
+                            (uint32_t)xci_min(below, block->chunk_bytes)};
+    }
+}
+
+/* ---- The second pass ---- */
+
+static uint64_t price_of_all(const xci_prices *prices, const xci_record *record) {
+    uint64_t price = prices->wire * record->stored_bytes;
+    for (uint32_t i = 0; i < record->block_count; i++)
+        price += prices->weights[record->blocks[i].codec] * record->blocks[i].chunk_bytes;
+    return price + (record->second_pass ? prices->second_pass * record->raw_bytes : 0);
+}
+
+/* Takes `candidate`, compressed, in place of `best` if that is cheaper. */
+static xorcast_status try_packed(xorcast_context *context, xci_auto_group_writer *writer,
+                                 xci_zstd_encoder *zstd, const xci_record *candidate,
+                                 xci_record *best) {
+    const uint32_t room = best->payload == writer->packed[0] ? 1 : 0;
+    xci_record packed = *candidate;
+    TRY(grow(context, &writer->packed[room], &writer->packed_capacity[room], packed.raw_bytes));
+    TRY(xci_zstd_encode(context, zstd, candidate->payload, packed.raw_bytes, writer->packed[room],
+                        &packed.stored_bytes));
+    if (packed.stored_bytes == 0)
+        return XORCAST_OK;
+    packed.second_pass = true;
+    packed.payload = writer->packed[room];
+    if (price_of_all(&writer->prices, &packed) < price_of_all(&writer->prices, best))
+        *best = packed;
+    return XORCAST_OK;
+}
+
+xorcast_status xci_auto_group_write(xorcast_context *context, xci_auto_group_writer *writer,
+                                    xci_zstd_encoder *zstd, const xci_record *listed,
+                                    const uint8_t *const *old, xci_record *record_out) {
+    const uint32_t count = listed->block_count;
+    xci_record mixed;
+    TRY(reserve(context, writer, listed));
+    TRY(list_raw(context, &writer->forms[0], listed));
+    encode_form(context->shared->backend, writer, XORCAST_CODEC_LZ4, count);
+    encode_form(context->shared->backend, writer, XORCAST_CODEC_SNAPPY, count);
+    list_rivals(writer, count, old != NULL);
+    TRY(xci_gap_group_write(context, writer->gap, listed, old, writer->rivals, &mixed));
+    mixed.second_pass = false;
+    mixed.stored_bytes = mixed.raw_bytes;
+    *record_out = mixed;
+    if (zstd == NULL)
+        return XORCAST_OK;
+    TRY(try_packed(context, writer, zstd, &mixed, record_out));
+    for (uint32_t f = 0; f < FORMS; f++) {
+        xci_record alone = *listed;
+        alone.blocks = writer->forms[f].blocks;
+        alone.payload = writer->forms[f].payload;
+        alone.raw_bytes = writer->forms[f].bytes;
+        alone.params_bytes = 0;
+        TRY(try_packed(context, writer, zstd, &alone, record_out));
+    }
+    return XORCAST_OK;
+}
