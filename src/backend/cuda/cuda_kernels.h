@@ -29,9 +29,9 @@ typedef struct xci_cuda_chunk {
     uint32_t segment_first, segment_count;
 } xci_cuda_chunk;
 
-/* A rectangle of a chunk's bytes that lies in memory of its own: row r (r < row_count) is the bytes
- * [offset + r * stride, + width) of the chunk, at `at` + r * pitch. All edges are multiples of 8 or
- * the chunk's end. One contiguous chunk is one window of one row. */
+/* A rectangle of a chunk's bytes that lies in memory of its own: row r (r < row_count) is the
+ * bytes [offset + r * stride, + width) of the chunk, at `at` + r * pitch. All edges are multiples
+ * of 8 or the chunk's end. One contiguous chunk is one window of one row. */
 typedef struct xci_cuda_window {
     uint8_t *at;
     uint64_t pitch;
@@ -39,8 +39,8 @@ typedef struct xci_cuda_window {
 } xci_cuda_window;
 
 /* Where the bytes of each chunk are: `direct[i]` if they lie in one piece, else NULL, and then in
- * windows [window_first[i], window_first[i + 1]). Bytes in no window are nowhere: skipped. Bytes in
- * several (replicas) are the same in all; they are read from the first and written to all. */
+ * windows [window_first[i], window_first[i + 1]). Bytes in no window are nowhere: skipped. Bytes
+ * in several (replicas) are the same in all; they are read from the first and written to all. */
 typedef struct xci_cuda_places {
     uint8_t *const *direct;
     const uint32_t *window_first; /* NULL: every chunk is direct */
