@@ -1,0 +1,109 @@
+/* xci_cuda_encode: how many blocks of how many threads, and how the scratch is divided. The kernel
+ * is in cuda_encode_kernel.cuh.
+ *
+ *     scratch = counter, one word a chunk, slots: blocks x buffers x the room of a chunk's pieces */
+#include "backend/cuda/cuda_encode_kernel.cuh"
+
+#define MOST_SCRATCH (UINT64_C(192) << 20)
+#define COUNTER_BYTES UINT64_C(256)
+/* Slots beyond this are of no use to any GPU so far. */
+#define MOST_SLOTS UINT64_C(4096)
+
+typedef struct shape {
+    uint32_t warps, buffers, blocks; /* warps of a block; blocks of the grid */
+    uint64_t slot_bytes;
+} shape;
+
+static uint64_t words_bytes(uint64_t count) {
+    return (count * sizeof(uint64_t) + 255) / 256 * 256;
+}
+
+static uint64_t slot_room(uint32_t chunk_bytes, uint32_t warps) {
+    const uint32_t workers = warps - 1;
+    return (uint64_t)workers * xci_piece_room(xci_piece_bytes(chunk_bytes, workers));
+}
+
+/* Small chunks want small blocks, because a block does one chunk at a time; large ones large
+ * blocks, because their slots are large. */
+static uint32_t wanted_warps(uint32_t chunk_bytes) {
+    return chunk_bytes <= 32u << 10 ? 4 : chunk_bytes <= 128u << 10 ? 8 : chunk_bytes <= 256u << 10 ? 16 : 32;
+}
+
+/* The least that works: one block with one buffer. The fewest workers have the most room. */
+static uint64_t smallest_slot(uint32_t chunk_bytes) {
+    return slot_room(chunk_bytes, wanted_warps(chunk_bytes)) + 64 * 1024;
+}
+
+uint64_t xci_cuda_encode_scratch(uint64_t count, uint32_t chunk_bytes) {
+    const uint64_t slots = count < MOST_SLOTS ? count + 1 : MOST_SLOTS;
+    const uint64_t fixed = COUNTER_BYTES + words_bytes(count);
+    const uint64_t wanted = fixed + slots * smallest_slot(chunk_bytes);
+    return wanted < MOST_SCRATCH ? wanted : MOST_SCRATCH;
+}
+
+/* Blocks that run at the same time on the current device. */
+static cudaError_t count_blocks(const shape *s, uint32_t *blocks_out) {
+    int device, processors, each;
+    const uint32_t shared = xci_encode_shared(s->warps - 1, s->buffers);
+    cudaError_t e = cudaGetDevice(&device);
+    if (e == cudaSuccess)
+        e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    if (e == cudaSuccess)
+        e = cudaFuncSetAttribute(k_encode_chunks, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 (int)shared);
+    if (e == cudaSuccess)
+        e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, k_encode_chunks,
+                                                          (int)(s->warps * XCI_WARP), shared);
+    if (e == cudaSuccess)
+        *blocks_out = (uint32_t)(processors * each);
+    return e;
+}
+
+static cudaError_t choose_shape(const xci_cuda_encode_call *call, shape *s) {
+    int device, most_shared;
+    cudaError_t e = cudaGetDevice(&device);
+    if (e == cudaSuccess)
+        e = cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (e != cudaSuccess)
+        return e;
+    s->buffers = XCI_MOST_BUFFERS;
+    s->warps = wanted_warps(call->grid.chunk_bytes);
+    while (xci_encode_shared(s->warps - 1, s->buffers) > (uint32_t)most_shared)
+        s->warps /= 2;
+    s->slot_bytes = slot_room(call->grid.chunk_bytes, s->warps);
+    e = count_blocks(s, &s->blocks);
+    const uint64_t fixed = COUNTER_BYTES + words_bytes(call->count);
+    const uint64_t slots = call->scratch_bytes > fixed ? (call->scratch_bytes - fixed) / s->slot_bytes : 0;
+    if (slots < (uint64_t)s->blocks * s->buffers && slots < call->count)
+        s->buffers = slots >= s->blocks + s->blocks / 2 ? s->buffers : 1;
+    if (s->blocks > slots / s->buffers)
+        s->blocks = (uint32_t)(slots / s->buffers);
+    if (s->blocks > call->count)
+        s->blocks = (uint32_t)call->count;
+    if (e == cudaSuccess && s->blocks == 0)
+        e = cudaErrorInvalidValue;
+    return e;
+}
+
+int xci_cuda_encode(const xci_cuda_encode_call *call, void *stream) {
+    cudaStream_t on = (cudaStream_t)stream;
+    if (call->count == 0)
+        return cudaMemsetAsync(call->used_bytes, 0, sizeof *call->used_bytes, on);
+    shape s;
+    cudaError_t e = choose_shape(call, &s);
+    if (e == cudaSuccess)
+        e = cudaMemsetAsync(call->scratch, 0, COUNTER_BYTES + words_bytes(call->count), on);
+    if (e != cudaSuccess)
+        return e;
+    xci_encode_plan plan;
+    plan.counter = (uint64_t *)call->scratch;
+    plan.words = (uint64_t *)(call->scratch + COUNTER_BYTES);
+    plan.slots = call->scratch + COUNTER_BYTES + words_bytes(call->count);
+    plan.slot_bytes = s.slot_bytes;
+    plan.buffers = s.buffers;
+    const uint32_t shared = xci_encode_shared(s.warps - 1, s.buffers);
+    xci_cuda_encode_call copy = *call;
+    void *arguments[] = {&copy, &plan};
+    return cudaLaunchKernel(k_encode_chunks, dim3(s.blocks), dim3(s.warps * XCI_WARP), arguments,
+                            shared, on);
+}

@@ -1,0 +1,341 @@
+/* One warp's share of a chunk: streams it from its end to its beginning, counts what changed, and
+ * turns it into the piece of an LZ4 block. Does not know what lies left and right of it: the two
+ * sequences that reach over its edges are left to the packer (cuda_encode_pack.cuh).
+ *
+ * Words that differ are listed in shared memory, with a ballot for each row, and worked on 32 at
+ * a time, one a lane. The piece grows backwards in a ring in shared memory, and moves to its
+ * slot in global memory (which stays in L2) only where the ring would overflow.
+ *
+ *     piece in memory:  literals | match, token, literals | ... | match || literals
+ *     `size` bytes      head group                                  hole  tail group, `tail_size`
+ *
+ * The token before the tail group depends on what follows the piece, so it is missing: a hole. The
+ * head group's token depends on what precedes. A piece without a match is all tail. */
+#ifndef XCI_CUDA_ENCODE_PIECE_CUH
+#define XCI_CUDA_ENCODE_PIECE_CUH
+
+#include "backend/cuda/cuda_encode_lz4.cuh"
+#include "backend/cuda/cuda_encode_stream.cuh"
+#include "backend/cuda/cuda_encode_tally.cuh"
+
+#define XCI_RING 2048u
+#define XCI_FLUSH XCI_ROW
+#define XCI_LIST 128u /* at most 31 words wait, and a row adds 64 */
+#define XCI_TILE_ROWS 4u
+
+/* What a batch can add to the ring, without length bytes that grow with the piece: 32 words with
+ * their gaps, 64 sequences of four bytes, 17 literal lengths and 32 match lengths of one byte. */
+#define XCI_BATCH_BYTES (32 * 8 + 32 * 4 + 16 + 64 * 4 + 17 + 32)
+/* Larger pieces' length bytes would not fit the ring. */
+#define XCI_LARGEST_PIECE ((XCI_RING - XCI_FLUSH - XCI_BATCH_BYTES) * 255u)
+
+typedef struct xci_list {
+    uint64_t masks[XCI_LIST], olds[XCI_LIST];
+    uint32_t offsets[XCI_LIST];
+} xci_list;
+
+/* What the packer needs of a piece. */
+typedef struct xci_piece {
+    uint32_t first, end;   /* from the first to behind the last changed byte; end 0: none */
+    uint32_t size, flushed; /* bytes; of these, in the slot, the rest in the ring */
+    uint32_t tail_anchor, tail_size;
+    xci_close close; /* of the head group; match 0: no match in the piece */
+    xci_cuda_tally tally;
+} xci_piece;
+
+/* A chunk on its way through a block of threads. */
+typedef struct xci_chunk_job {
+    const uint8_t *old_at, *new_at;
+    uint64_t index; /* counted from the call's first */
+    uint32_t bytes, element_bytes; /* bytes 0: there is no more */
+    xci_cuda_keys keys;
+    uint8_t *slot;
+} xci_chunk_job;
+
+typedef struct xci_piece_work {
+    const xci_chunk_job *job;
+    xci_list *list;
+    uint8_t *ring, *slot_end;
+    uint32_t ring_limit; /* more than this must not wait in the ring when a batch begins */
+    uint64_t tops;
+} xci_piece_work;
+
+/* Bytes of the piece of each of `workers` warps; the last one's may be less. */
+__host__ __device__ static inline uint32_t xci_piece_bytes(uint32_t bytes, uint32_t workers) {
+    const uint32_t rows = (bytes + XCI_ROW - 1) / XCI_ROW;
+    return (rows + workers - 1) / workers * XCI_ROW;
+}
+
+/* Room for it in a slot. */
+__host__ __device__ static inline uint32_t xci_piece_room(uint32_t piece_bytes) {
+    return piece_bytes + piece_bytes / 128 / XCI_VECTOR * XCI_VECTOR + 64;
+}
+
+/* Moves whole rows from the ring to the slot until at most `limit` bytes wait. */
+__device__ __forceinline__ void d_flush(const xci_piece_work *work, xci_piece *piece,
+                                        uint32_t limit) {
+    while (piece->size - piece->flushed > limit) {
+        piece->flushed += XCI_FLUSH;
+        const uint32_t from = (0u - piece->flushed) % XCI_RING + d_lane() * XCI_VECTOR;
+        *(uint4 *)(work->slot_end - piece->flushed + d_lane() * XCI_VECTOR) =
+            *(const uint4 *)(work->ring + from);
+    }
+    __syncwarp();
+}
+
+/* A lane's word in a batch, as the writer sees it: from right to left the gap to the next word,
+ * bytes [right_first, end), and, where five or more zeros part the word, the inner run and bytes
+ * [first, left_end). */
+typedef struct xci_word {
+    uint64_t mask;
+    uint32_t offset, first, end, left_end, right_first;
+    uint32_t gap; /* zeros that stay literal between the word and what is written already */
+    xci_run outer, inner;
+    xci_close outer_close, inner_close; /* of the literals to the right of each run */
+} xci_word;
+
+__device__ __forceinline__ uint32_t d_head_size(xci_run run, xci_close close) {
+    return close.match != 0 ? d_head_bytes(close.end - run.anchor) : 0;
+}
+
+__device__ __forceinline__ xci_word d_look_at_word(const xci_list *list, uint32_t place,
+                                                   bool active, uint32_t bytes) {
+    xci_word word;
+    word.mask = active ? list->masks[place] : 1;
+    word.offset = active ? list->offsets[place] : 0;
+    const uint32_t low = ((uint32_t)__ffsll((long long)word.mask) - 1) / 8;
+    const uint32_t high = 8 - (uint32_t)__clzll((long long)word.mask) / 8;
+    word.first = word.offset + low;
+    word.end = word.offset + high;
+    word.left_end = word.right_first = word.first;
+    word.inner.match = word.inner.anchor = 0;
+    if (high - low >= 7 && (word.mask & UINT64_C(0xffffffff0000)) == 0) {
+        const uint32_t left_end = word.offset + ((word.mask & 0xff00) != 0 ? 2 : 1);
+        const uint32_t right_first = word.offset + ((word.mask >> 48 & 0xff) != 0 ? 6 : 7);
+        const xci_run run = d_run(left_end, right_first, bytes);
+        if (run.match != 0) {
+            word.inner = run;
+            word.left_end = left_end;
+            word.right_first = right_first;
+        }
+    }
+    return word;
+}
+
+/* Bytes that the lane adds to the piece. */
+__device__ __forceinline__ uint32_t d_word_size(const xci_word *word) {
+    uint32_t size = word->gap + word->end - word->right_first;
+    if (word->outer.match != 0)
+        size += d_head_size(word->outer, word->outer_close) + d_match_bytes(word->outer.match) + 1;
+    if (word->inner.match != 0)
+        size += word->right_first - word->inner.anchor +
+                d_head_size(word->inner, word->inner_close) + d_match_bytes(word->inner.match) +
+                1 + word->left_end - word->first;
+    return size;
+}
+
+__device__ __forceinline__ uint32_t d_put_bytes(xci_sink sink, uint32_t at, uint64_t mask,
+                                                uint32_t first, uint32_t end) {
+    while (end > first) {
+        --end;
+        d_put(sink, at++, (uint32_t)(mask >> end * 8) & 0xff);
+    }
+    return at;
+}
+
+__device__ __forceinline__ uint32_t d_put_run(xci_sink sink, uint32_t at, xci_run run,
+                                              xci_close close, xci_fill *head, xci_fill *tail) {
+    if (close.match != 0)
+        at = d_put_head(sink, at, close.end - run.anchor, close.match, head);
+    return d_put_match(sink, at, run.match, tail);
+}
+
+/* The lane's bytes, from `at` on; a whole warp. */
+__device__ __forceinline__ void d_put_word(xci_sink sink, uint32_t at, const xci_word *word,
+                                           bool active) {
+    xci_fill fills[3] = {{0, 0}, {0, 0}, {0, 0}};
+    if (active) {
+        at = d_put_zeros(sink, at, word->gap);
+        if (word->outer.match != 0)
+            at = d_put_run(sink, at, word->outer, word->outer_close, &fills[0], &fills[1]);
+        at = d_put_bytes(sink, at, word->mask, word->right_first - word->offset,
+                         word->end - word->offset);
+        if (word->inner.match != 0) {
+            at = d_put_zeros(sink, at, word->right_first - word->inner.anchor);
+            xci_fill none;
+            at = d_put_run(sink, at, word->inner, word->inner_close, &fills[2], &none);
+            at = d_put_bytes(sink, at, word->mask, word->first - word->offset,
+                             word->left_end - word->offset);
+        }
+    }
+    for (uint32_t i = 0; i < 3; ++i)
+        d_put_fills(sink, &fills[i]);
+    __syncwarp();
+}
+
+/* The gaps between words, and what closes each run: the nearest run to the right, in an earlier
+ * lane or batch. Hands out the lanes that have a run, and each lane's own close. */
+__device__ __forceinline__ uint32_t d_join_words(xci_word *word, const xci_piece *piece,
+                                                 bool active, uint32_t bytes,
+                                                 xci_close *own_out) {
+    uint32_t next = __shfl_up_sync(XCI_ALL, word->first, 1);
+    next = d_lane() == 0 ? piece->first : next;
+    const bool has_next = active && (d_lane() > 0 || piece->end != 0);
+    word->outer = d_run(word->end, has_next ? next : word->end, bytes);
+    word->gap = !has_next                ? 0
+                : word->outer.match != 0 ? next - word->outer.anchor
+                                         : next - word->end;
+    own_out->end = (word->inner.match != 0 ? word->left_end : word->end) + 1;
+    own_out->match = word->inner.match != 0 ? word->inner.match : word->outer.match;
+    const uint32_t runs = __ballot_sync(XCI_ALL, active && own_out->match != 0);
+    const uint32_t before = runs & ((1u << d_lane()) - 1);
+    const uint32_t lane = before != 0 ? d_highest(before) : 0;
+    xci_close close;
+    close.end = __shfl_sync(XCI_ALL, own_out->end, lane);
+    close.match = __shfl_sync(XCI_ALL, own_out->match, lane);
+    if (before == 0)
+        close = piece->close;
+    word->outer_close = word->inner_close = close;
+    if (word->outer.match != 0) {
+        word->inner_close.end = word->end + 1;
+        word->inner_close.match = word->outer.match;
+    }
+    return runs;
+}
+
+/* The first run of a piece: literals up to it are the tail, and no token is written for them. */
+__device__ __forceinline__ void d_note_tail(xci_piece *piece, const xci_word *word, uint32_t at,
+                                            uint32_t lane) {
+    const bool outer = word->outer.match != 0;
+    const uint32_t anchor = outer ? word->outer.anchor : word->inner.anchor;
+    const uint32_t right = outer ? 0 : word->end - word->inner.anchor;
+    piece->tail_anchor = __shfl_sync(XCI_ALL, anchor, lane);
+    piece->tail_size = __shfl_sync(XCI_ALL, at + word->gap + right, lane);
+}
+
+/* The list's next `count` words, at most 32, to the tally and the piece. */
+__device__ __forceinline__ void d_encode_batch(const xci_piece_work *work, xci_piece *piece,
+                                               uint32_t place, uint32_t count, bool lz4) {
+    const xci_list *list = work->list;
+    const uint32_t bytes = work->job->bytes, last = count - 1;
+    const bool active = d_lane() < count;
+    place = (place + d_lane()) % XCI_LIST;
+    if (active)
+        d_tally_word(&piece->tally, &work->job->keys, list->offsets[place], list->olds[place],
+                     list->masks[place], work->tops);
+    xci_word word = d_look_at_word(list, place, active, bytes);
+    const uint32_t piece_end = __shfl_sync(XCI_ALL, word.end, 0);
+    if (lz4) {
+        xci_close own;
+        const uint32_t runs = d_join_words(&word, piece, active, bytes, &own);
+        const uint32_t size = active ? d_word_size(&word) : 0, sum = d_scan(size);
+        const uint32_t at = piece->size + sum - size;
+        if (runs != 0) {
+            if (piece->close.match == 0)
+                d_note_tail(piece, &word, at, (uint32_t)__ffs((int)runs) - 1);
+            const uint32_t lane = d_highest(runs);
+            piece->close.end = __shfl_sync(XCI_ALL, own.end, lane);
+            piece->close.match = __shfl_sync(XCI_ALL, own.match, lane);
+        }
+        const xci_sink sink = {work->ring, XCI_RING - 1};
+        d_put_word(sink, at, &word, active);
+        piece->size += __shfl_sync(XCI_ALL, sum, last);
+        d_flush(work, piece, work->ring_limit);
+    }
+    piece->end = piece->end != 0 ? piece->end : piece_end;
+    piece->first = __shfl_sync(XCI_ALL, word.first, last);
+}
+
+/* Lists the words of a row that differ, last ones first. Returns how many. */
+__device__ __forceinline__ uint32_t d_list_row(xci_list *list, uint32_t place, uint4 mask,
+                                               uint4 old_part, uint32_t offset) {
+    const uint64_t low = (uint64_t)mask.y << 32 | mask.x, high = (uint64_t)mask.w << 32 | mask.z;
+    const uint32_t lows = __ballot_sync(XCI_ALL, low != 0);
+    const uint32_t highs = __ballot_sync(XCI_ALL, high != 0);
+    const uint32_t above = 0xfffffffeu << d_lane();
+    place += (uint32_t)(__popc(lows & above) + __popc(highs & above));
+    if (high != 0) {
+        const uint32_t i = place++ % XCI_LIST;
+        list->masks[i] = high;
+        list->olds[i] = (uint64_t)old_part.w << 32 | old_part.z;
+        list->offsets[i] = offset + 8;
+    }
+    if (low != 0) {
+        const uint32_t i = place % XCI_LIST;
+        list->masks[i] = low;
+        list->olds[i] = (uint64_t)old_part.y << 32 | old_part.x;
+        list->offsets[i] = offset;
+    }
+    return (uint32_t)(__popc(lows) + __popc(highs));
+}
+
+__device__ __forceinline__ uint4 d_xor(uint4 a, uint4 b) {
+    return make_uint4(a.x ^ b.x, a.y ^ b.y, a.z ^ b.z, a.w ^ b.w);
+}
+
+__device__ __forceinline__ uint32_t d_any_bit(uint4 v) {
+    return v.x | v.y | v.z | v.w;
+}
+
+/* For raw blocks: the masks as they are, at their place in the chunk's slot. */
+__device__ __forceinline__ void d_store_rows(uint8_t *slot, int32_t left, uint32_t bottom,
+                                             uint32_t bytes, const uint4 *masks) {
+#pragma unroll
+    for (uint32_t row = 0; row < XCI_TILE_ROWS; ++row) {
+        const int32_t offset = left + (int32_t)(row * XCI_ROW + d_lane() * XCI_VECTOR);
+        if (offset >= (int32_t)bottom && offset < (int32_t)bytes)
+            *(uint4 *)(slot + offset) = masks[row];
+    }
+}
+
+/* A row by number, without an array in memory. */
+__device__ __forceinline__ uint4 d_pick(const uint4 *rows, uint32_t row) {
+    uint4 v = rows[0];
+#pragma unroll
+    for (uint32_t i = 1; i < XCI_TILE_ROWS; ++i)
+        if (row == i)
+            v = rows[i];
+    return v;
+}
+
+/* Bytes [bottom, top) of the chunk; top may lie behind its end. */
+template <bool ALIGNED>
+__device__ __forceinline__ void d_encode_piece(const xci_piece_work *work, xci_piece *piece,
+                                               uint32_t bottom, uint32_t top, bool lz4) {
+    const xci_chunk_job *job = work->job;
+    xci_stream olds = d_stream_begin(job->old_at, job->bytes, top);
+    xci_stream news = d_stream_begin(job->new_at, job->bytes, top);
+    uint32_t place = 0, waiting = 0;
+    for (int32_t left = (int32_t)top; left > (int32_t)bottom;) {
+        left -= (int32_t)(XCI_TILE_ROWS * XCI_ROW);
+        uint4 old_rows[XCI_TILE_ROWS], masks[XCI_TILE_ROWS];
+        d_load_rows<ALIGNED, XCI_TILE_ROWS>(&olds, left, (int32_t)bottom, old_rows);
+        d_load_rows<ALIGNED, XCI_TILE_ROWS>(&news, left, (int32_t)bottom, masks);
+        uint32_t any = 0;
+#pragma unroll
+        for (uint32_t row = 0; row < XCI_TILE_ROWS; ++row) {
+            masks[row] = d_xor(masks[row], old_rows[row]);
+            any |= d_any_bit(masks[row]);
+        }
+        if (!lz4)
+            d_store_rows(job->slot, left, bottom, job->bytes, masks);
+        if (!__any_sync(XCI_ALL, any != 0))
+            continue;
+#pragma unroll 1
+        for (uint32_t row = XCI_TILE_ROWS; row-- > 0;) {
+            const uint4 mask = d_pick(masks, row);
+            if (!__any_sync(XCI_ALL, d_any_bit(mask) != 0))
+                continue;
+            const uint32_t offset = (uint32_t)left + row * XCI_ROW + d_lane() * XCI_VECTOR;
+            waiting +=
+                d_list_row(work->list, place + waiting, mask, d_pick(old_rows, row), offset);
+            __syncwarp();
+            for (; waiting >= XCI_WARP; waiting -= XCI_WARP, place += XCI_WARP)
+                d_encode_batch(work, piece, place, XCI_WARP, lz4);
+        }
+    }
+    if (waiting > 0)
+        d_encode_batch(work, piece, place, waiting, lz4);
+}
+
+#endif
