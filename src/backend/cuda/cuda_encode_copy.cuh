@@ -1,16 +1,16 @@
 /* Copies by one warp to memory of any alignment: from a ring in shared memory, and from memory that
- * this block has written. Nothing outside the destination is written; sources may be read up to 15
- * bytes beyond their end. */
+ * this block has written. Nothing outside the destination is written. */
 #ifndef XCI_CUDA_ENCODE_COPY_CUH
 #define XCI_CUDA_ENCODE_COPY_CUH
 
 #include "backend/cuda/cuda_encode_warp.cuh"
 
-#define XCI_COPY_STEPS 4u /* loads in flight */
+#define XCI_COPY_STEPS 3u /* loads in flight */
 
 /* `count` bytes of the ring, of `ring_bytes`, from byte `from` on. Four bytes a lane. */
-__device__ __forceinline__ void d_copy_ring(uint8_t *to, const uint8_t *ring, uint32_t ring_bytes,
-                                            uint32_t from, uint32_t count) {
+static __device__ __noinline__ void d_copy_ring(uint8_t *to, const uint8_t *ring,
+                                                uint32_t ring_bytes, uint32_t from,
+                                                uint32_t count) {
     const uint32_t *words = (const uint32_t *)ring;
     const int32_t skew = (int32_t)((uintptr_t)to % 4);
     for (int32_t i = (int32_t)(d_lane() * 4) - skew; i < (int32_t)count; i += XCI_WARP * 4) {
@@ -27,7 +27,7 @@ __device__ __forceinline__ void d_copy_ring(uint8_t *to, const uint8_t *ring, ui
     }
 }
 
-__device__ __forceinline__ void d_store_edge(uint8_t *to, int32_t at, uint32_t count, uint4 v) {
+static __device__ __noinline__ void d_store_edge(uint8_t *to, int32_t at, uint32_t count, uint4 v) {
     const uint32_t words[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
     for (int32_t k = 0; k < 16; ++k)
@@ -35,33 +35,31 @@ __device__ __forceinline__ void d_store_edge(uint8_t *to, int32_t at, uint32_t c
             to[at + k] = (uint8_t)(words[k / 4] >> k % 4 * 8);
 }
 
-/* Sixteen bytes from any address. */
-__device__ __forceinline__ uint4 d_load_any(const uint8_t *from) {
-    const uint32_t shift = (uint32_t)((uintptr_t)from % 16);
-    const uint4 *at = (const uint4 *)(from - shift);
-    const uint4 a = __ldcg(at);
-    return shift != 0 ? d_shift_vector(a, __ldcg(at + 1), shift) : a;
-}
-
-/* The same from global memory, sixteen bytes a lane. Reads up to 15 bytes before `from` too. */
-__device__ __forceinline__ void d_copy(uint8_t *to, const uint8_t *from, uint32_t count) {
-    const int32_t skew = (int32_t)((uintptr_t)to % 16);
-    int32_t i = (int32_t)(d_lane() * 16) - skew;
+/* Sixteen bytes a lane of memory at any address, several loads in flight. The bytes of a vector
+ * before the first and behind the last that counts are read if they share its aligned vector. */
+static __device__ __noinline__ void d_copy(uint8_t *to, const uint8_t *from, uint32_t count) {
+    const uint32_t shift = (uint32_t)((uintptr_t)(from - (uintptr_t)to % 16) % 16);
+    const uint8_t *const end = from + count;
+    int32_t i = (int32_t)(d_lane() * 16) - (int32_t)((uintptr_t)to % 16);
     for (; i < (int32_t)count; i += XCI_WARP * 16 * XCI_COPY_STEPS) {
-        uint4 parts[XCI_COPY_STEPS];
+        uint4 low[XCI_COPY_STEPS], high[XCI_COPY_STEPS];
 #pragma unroll
         for (int32_t k = 0; k < (int32_t)XCI_COPY_STEPS; ++k) {
-            const int32_t at = i + k * (int32_t)XCI_WARP * 16;
-            if (at < (int32_t)count)
-                parts[k] = d_load_any(from + at);
+            const uint8_t *at = from + i + k * (int32_t)XCI_WARP * 16 - shift;
+            low[k] = high[k] = make_uint4(0, 0, 0, 0);
+            if (at + 16 > from && at < end)
+                low[k] = __ldcg((const uint4 *)at);
+            if (at + 16 < end)
+                high[k] = __ldcg((const uint4 *)at + 1);
         }
 #pragma unroll
         for (int32_t k = 0; k < (int32_t)XCI_COPY_STEPS; ++k) {
             const int32_t at = i + k * (int32_t)XCI_WARP * 16;
+            const uint4 v = d_shift_vector(low[k], high[k], shift);
             if (at >= 0 && at + 16 <= (int32_t)count)
-                *(uint4 *)(to + at) = parts[k];
+                *(uint4 *)(to + at) = v;
             else if (at < (int32_t)count)
-                d_store_edge(to, at, count, parts[k]);
+                d_store_edge(to, at, count, v);
         }
     }
 }

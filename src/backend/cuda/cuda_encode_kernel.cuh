@@ -117,13 +117,8 @@ __device__ __forceinline__ void d_work_on_chunk(const xci_piece_work *work, xci_
     const xci_chunk_job *job = work->job;
     const uint32_t bottom = worker * piece_bytes, top = bottom + piece_bytes;
     xci_piece piece = {};
-    const bool aligned = ((uintptr_t)job->old_at | (uintptr_t)job->new_at) % XCI_VECTOR == 0;
-    if (bottom < job->bytes) {
-        if (aligned)
-            d_encode_piece<true>(work, &piece, bottom, top, lz4);
-        else
-            d_encode_piece<false>(work, &piece, bottom, top, lz4);
-    }
+    if (bottom < job->bytes)
+        d_encode_piece(work, &piece, bottom, top, lz4);
     if (piece.end != 0) {
         piece.tally.bits = d_sum(piece.tally.bits);
         piece.tally.bytes = d_sum(piece.tally.bytes);

@@ -21,7 +21,9 @@
 #define XCI_RING 2048u
 #define XCI_FLUSH XCI_ROW
 #define XCI_LIST 128u /* at most 31 words wait, and a row adds 64 */
+#ifndef XCI_TILE_ROWS
 #define XCI_TILE_ROWS 4u
+#endif
 
 /* What a batch can add to the ring, without length bytes that grow with the piece: 32 words with
  * their gaps, 64 sequences of four bytes, 17 literal lengths and 32 match lengths of one byte. */
@@ -214,7 +216,7 @@ __device__ __forceinline__ void d_note_tail(xci_piece *piece, const xci_word *wo
 }
 
 /* The list's next `count` words, at most 32, to the tally and the piece. */
-__device__ __forceinline__ void d_encode_batch(const xci_piece_work *work, xci_piece *piece,
+static __device__ __noinline__ void d_encode_batch(const xci_piece_work *work, xci_piece *piece,
                                                uint32_t place, uint32_t count, bool lz4) {
     const xci_list *list = work->list;
     const uint32_t bytes = work->job->bytes, last = count - 1;
@@ -298,44 +300,65 @@ __device__ __forceinline__ uint4 d_pick(const uint4 *rows, uint32_t row) {
     return v;
 }
 
-/* Bytes [bottom, top) of the chunk; top may lie behind its end. */
-template <bool ALIGNED>
+/* Loads the rows of a tile, leaves their masks, and tells whether there are changes. */
+__device__ __forceinline__ bool d_load_tile(xci_stream *olds, xci_stream *news, int32_t left,
+                                            uint32_t bottom, uint4 *old_rows, uint4 *masks) {
+    const uint32_t lowest = max(bottom, max(olds->shift, news->shift));
+    const uint32_t highest = olds->bytes + min(olds->shift, news->shift);
+    if (left >= (int32_t)lowest && (uint32_t)left + XCI_TILE_ROWS * XCI_ROW <= highest) {
+        d_load_rows<XCI_TILE_ROWS>(olds, left, old_rows);
+        d_load_rows<XCI_TILE_ROWS>(news, left, masks);
+    } else {
+        d_load_edge_rows<XCI_TILE_ROWS>(olds, left, (int32_t)bottom, old_rows);
+        d_load_edge_rows<XCI_TILE_ROWS>(news, left, (int32_t)bottom, masks);
+    }
+    if ((olds->shift | news->shift) != 0) {
+        d_shift_rows<XCI_TILE_ROWS>(olds, left, (int32_t)bottom, old_rows);
+        d_shift_rows<XCI_TILE_ROWS>(news, left, (int32_t)bottom, masks);
+    }
+    uint32_t any = 0;
+#pragma unroll
+    for (uint32_t row = 0; row < XCI_TILE_ROWS; ++row) {
+        masks[row] = d_xor(masks[row], old_rows[row]);
+        any |= d_any_bit(masks[row]);
+    }
+    return __any_sync(XCI_ALL, any != 0);
+}
+
+/* Bytes [bottom, top) of the chunk; top may lie behind its end. Batches are full but for the last,
+ * and there is one call of d_encode_batch, because it is long. */
 __device__ __forceinline__ void d_encode_piece(const xci_piece_work *work, xci_piece *piece,
                                                uint32_t bottom, uint32_t top, bool lz4) {
     const xci_chunk_job *job = work->job;
     xci_stream olds = d_stream_begin(job->old_at, job->bytes, top);
     xci_stream news = d_stream_begin(job->new_at, job->bytes, top);
     uint32_t place = 0, waiting = 0;
-    for (int32_t left = (int32_t)top; left > (int32_t)bottom;) {
+    int32_t left = (int32_t)top;
+    do {
         left -= (int32_t)(XCI_TILE_ROWS * XCI_ROW);
         uint4 old_rows[XCI_TILE_ROWS], masks[XCI_TILE_ROWS];
-        d_load_rows<ALIGNED, XCI_TILE_ROWS>(&olds, left, (int32_t)bottom, old_rows);
-        d_load_rows<ALIGNED, XCI_TILE_ROWS>(&news, left, (int32_t)bottom, masks);
-        uint32_t any = 0;
-#pragma unroll
-        for (uint32_t row = 0; row < XCI_TILE_ROWS; ++row) {
-            masks[row] = d_xor(masks[row], old_rows[row]);
-            any |= d_any_bit(masks[row]);
-        }
+        const bool any = d_load_tile(&olds, &news, left, bottom, old_rows, masks);
         if (!lz4)
             d_store_rows(job->slot, left, bottom, job->bytes, masks);
-        if (!__any_sync(XCI_ALL, any != 0))
-            continue;
+        uint32_t row = any ? XCI_TILE_ROWS : 0;
 #pragma unroll 1
-        for (uint32_t row = XCI_TILE_ROWS; row-- > 0;) {
-            const uint4 mask = d_pick(masks, row);
-            if (!__any_sync(XCI_ALL, d_any_bit(mask) != 0))
-                continue;
-            const uint32_t offset = (uint32_t)left + row * XCI_ROW + d_lane() * XCI_VECTOR;
-            waiting +=
-                d_list_row(work->list, place + waiting, mask, d_pick(old_rows, row), offset);
-            __syncwarp();
-            for (; waiting >= XCI_WARP; waiting -= XCI_WARP, place += XCI_WARP)
-                d_encode_batch(work, piece, place, XCI_WARP, lz4);
-        }
-    }
-    if (waiting > 0)
-        d_encode_batch(work, piece, place, waiting, lz4);
+        do {
+            if (row > 0) {
+                --row;
+                const uint32_t offset = (uint32_t)left + row * XCI_ROW + d_lane() * XCI_VECTOR;
+                waiting += d_list_row(work->list, place + waiting, d_pick(masks, row),
+                                      d_pick(old_rows, row), offset);
+                __syncwarp();
+            }
+            const bool last = row == 0 && left <= (int32_t)bottom;
+            while (waiting >= (last ? 1 : XCI_WARP)) {
+                const uint32_t count = min(waiting, XCI_WARP);
+                d_encode_batch(work, piece, place, count, lz4);
+                waiting -= count;
+                place += count;
+            }
+        } while (row > 0);
+    } while (left > (int32_t)bottom);
 }
 
 #endif

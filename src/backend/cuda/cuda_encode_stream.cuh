@@ -11,23 +11,32 @@
 #define XCI_ROW (XCI_WARP * XCI_VECTOR)
 
 typedef struct xci_stream {
-    const uint8_t *begin, *end; /* of the chunk */
-    const uint4 *vectors;       /* aligned; holds the first byte */
-    uint32_t shift;             /* of the first byte in it */
-    uint4 next;                 /* the aligned vector behind the last row read */
+    const uint8_t *begin; /* of the chunk */
+    uint32_t bytes;
+    uint32_t shift; /* of the first byte in its aligned vector */
+    uint4 next;     /* the aligned vector behind the last rows that were shifted */
 } xci_stream;
 
-/* An aligned vector, of which only the bytes inside the chunk are read. */
-__device__ __forceinline__ uint4 d_load_edge(const xci_stream *stream, const uint4 *at) {
+/* An aligned vector, of which only the bytes in [begin, end) are read. */
+static __device__ __noinline__ uint4 d_load_edge(const uint8_t *begin, const uint8_t *end,
+                                                 const uint4 *at) {
     const uint8_t *bytes = (const uint8_t *)at;
-    if (bytes >= stream->begin && bytes + XCI_VECTOR <= stream->end)
+    if (bytes >= begin && bytes + XCI_VECTOR <= end)
         return d_load_once(at);
     uint32_t words[4] = {0, 0, 0, 0};
+    if (bytes + XCI_VECTOR <= begin || bytes >= end)
+        return make_uint4(0, 0, 0, 0);
 #pragma unroll
     for (uint32_t i = 0; i < XCI_VECTOR; ++i)
-        if (bytes + i >= stream->begin && bytes + i < stream->end)
+        if (bytes + i >= begin && bytes + i < end)
             words[i / 4] |= (uint32_t)bytes[i] << i % 4 * 8;
     return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+/* The aligned vector of the row at `low` that is this lane's. */
+__device__ __forceinline__ const uint4 *d_vector_at(const xci_stream *stream, int32_t low) {
+    const int64_t offset = (int64_t)low + d_lane() * XCI_VECTOR;
+    return (const uint4 *)(stream->begin - stream->shift + offset);
 }
 
 /* For rows that end at `top` (a multiple of 16) and before. */
@@ -35,34 +44,40 @@ __device__ __forceinline__ xci_stream d_stream_begin(const uint8_t *at, uint32_t
                                                      uint32_t top) {
     xci_stream stream;
     stream.begin = at;
-    stream.end = at + bytes;
+    stream.bytes = bytes;
     stream.shift = (uint32_t)((uintptr_t)at % XCI_VECTOR);
-    stream.vectors = (const uint4 *)(at - stream.shift);
     stream.next = make_uint4(0, 0, 0, 0);
     if (stream.shift != 0)
-        stream.next = d_load_edge(&stream, stream.vectors + top / XCI_VECTOR);
+        stream.next = d_load_edge(at, at + bytes, (const uint4 *)(at - stream.shift + top));
     return stream;
 }
 
-/* This lane's vectors of ROWS rows that begin at `low`; those before `bottom` are zero. */
-template <bool ALIGNED, uint32_t ROWS>
-__device__ __forceinline__ void d_load_rows(xci_stream *stream, int32_t low, int32_t bottom,
-                                            uint4 *rows) {
-    const uint4 *at = stream->vectors + low / (int32_t)XCI_VECTOR + d_lane();
-    const uint8_t *last = (const uint8_t *)(stream->vectors + low / (int32_t)XCI_VECTOR) + ROWS * XCI_ROW;
-    if (low >= bottom && (ALIGNED || low > 0) && last <= stream->end) {
+/* This lane's aligned vectors of ROWS rows that begin at `low`, all of them inside the chunk. */
+template <uint32_t ROWS>
+__device__ __forceinline__ void d_load_rows(const xci_stream *stream, int32_t low, uint4 *rows) {
+    const uint4 *at = d_vector_at(stream, low);
 #pragma unroll
-        for (uint32_t row = 0; row < ROWS; ++row)
-            rows[row] = d_load_once(at + row * XCI_WARP);
-    } else {
+    for (uint32_t row = 0; row < ROWS; ++row)
+        rows[row] = d_load_once(at + row * XCI_WARP);
+}
+
+/* The same at the edges of a chunk or piece; rows before `bottom` are zero. */
+template <uint32_t ROWS>
+__device__ __forceinline__ void d_load_edge_rows(const xci_stream *stream, int32_t low,
+                                                 int32_t bottom, uint4 *rows) {
+    const uint4 *at = d_vector_at(stream, low);
 #pragma unroll
-        for (uint32_t row = 0; row < ROWS; ++row)
-            rows[row] = low + (int32_t)(row * XCI_ROW) >= bottom
-                            ? d_load_edge(stream, at + row * XCI_WARP)
-                            : make_uint4(0, 0, 0, 0);
-    }
-    if (ALIGNED)
-        return;
+    for (uint32_t row = 0; row < ROWS; ++row)
+        rows[row] = low + (int32_t)(row * XCI_ROW) >= bottom
+                        ? d_load_edge(stream->begin, stream->begin + stream->bytes,
+                                      at + row * XCI_WARP)
+                        : make_uint4(0, 0, 0, 0);
+}
+
+/* From aligned vectors to those that begin `shift` bytes later. */
+template <uint32_t ROWS>
+__device__ __forceinline__ void d_shift_rows(xci_stream *stream, int32_t low, int32_t bottom,
+                                             uint4 *rows) {
     uint4 next = stream->next;
     stream->next = d_shuffle_vector(rows[0], 0);
 #pragma unroll
