@@ -1,7 +1,9 @@
 /* xci_cuda_encode: how many blocks of how many threads, and how the scratch is divided. The kernel
  * is in cuda_encode_kernel.cuh.
  *
- *     scratch = counter, one word a chunk, slots: blocks x buffers x the room of a chunk's pieces */
+ *     scratch = counter, one word a chunk, slots: blocks x buffers x the room of a chunk's pieces
+ *
+ * The first block of the grid has no slots. */
 #include "backend/cuda/cuda_encode_kernel.cuh"
 
 #define MOST_SCRATCH (UINT64_C(192) << 20)
@@ -73,16 +75,21 @@ static cudaError_t choose_shape(const xci_cuda_encode_call *call, shape *s) {
     s->slot_bytes = slot_room(call->grid.chunk_bytes, s->warps);
     e = count_blocks(s, &s->blocks);
     const uint64_t fixed = COUNTER_BYTES + words_bytes(call->count);
-    const uint64_t slots = call->scratch_bytes > fixed ? (call->scratch_bytes - fixed) / s->slot_bytes : 0;
-    if (slots < (uint64_t)s->blocks * s->buffers && slots < call->count)
-        s->buffers = slots >= s->blocks + s->blocks / 2 ? s->buffers : 1;
-    if (s->blocks > slots / s->buffers)
-        s->blocks = (uint32_t)(slots / s->buffers);
-    if (s->blocks > call->count)
-        s->blocks = (uint32_t)call->count;
-    if (e == cudaSuccess && s->blocks == 0)
+    const uint64_t room = call->scratch_bytes > fixed ? call->scratch_bytes - fixed : 0;
+    const uint64_t slots = room / s->slot_bytes;
+    uint64_t workers = s->blocks - 1;
+    if (workers > call->count)
+        workers = call->count;
+    if (workers > slots)
+        workers = slots;
+    if (e == cudaSuccess && workers == 0)
         e = cudaErrorInvalidValue;
-    return e;
+    if (e != cudaSuccess)
+        return e;
+    if (s->buffers > slots / workers)
+        s->buffers = (uint32_t)(slots / workers);
+    s->blocks = (uint32_t)workers + 1;
+    return cudaSuccess;
 }
 
 int xci_cuda_encode(const xci_cuda_encode_call *call, void *stream) {

@@ -1,4 +1,4 @@
-/* Copies by one warp to memory of any alignment: from a ring in shared memory, and from memory that
+/* Copies by one warp to memory of any alignment: from shared memory, and from global memory that
  * this block has written. Nothing outside the destination is written. */
 #ifndef XCI_CUDA_ENCODE_COPY_CUH
 #define XCI_CUDA_ENCODE_COPY_CUH
@@ -7,17 +7,14 @@
 
 #define XCI_COPY_STEPS 3u /* loads in flight */
 
-/* `count` bytes of the ring, of `ring_bytes`, from byte `from` on. Four bytes a lane. */
-static __device__ __noinline__ void d_copy_ring(uint8_t *to, const uint8_t *ring,
-                                                uint32_t ring_bytes, uint32_t from,
+/* From shared memory, four bytes a lane. Reads up to 3 bytes before and behind too. */
+static __device__ __noinline__ void d_copy_near(uint8_t *to, const uint8_t *from,
                                                 uint32_t count) {
-    const uint32_t *words = (const uint32_t *)ring;
-    const int32_t skew = (int32_t)((uintptr_t)to % 4);
-    for (int32_t i = (int32_t)(d_lane() * 4) - skew; i < (int32_t)count; i += XCI_WARP * 4) {
-        const uint32_t at = from + (uint32_t)i;
-        const uint32_t word = at / 4 % (ring_bytes / 4);
-        const uint32_t next = (word + 1) % (ring_bytes / 4);
-        const uint32_t four = __funnelshift_r(words[word], words[next], at % 4 * 8);
+    const uint32_t shift = (uint32_t)((uintptr_t)(from - (uintptr_t)to % 4) % 4);
+    for (int32_t i = (int32_t)(d_lane() * 4) - (int32_t)((uintptr_t)to % 4); i < (int32_t)count;
+         i += XCI_WARP * 4) {
+        const uint32_t *at = (const uint32_t *)(from + i - shift);
+        const uint32_t four = __funnelshift_r(at[0], shift != 0 ? at[1] : 0, shift * 8);
         if (i >= 0 && i + 4 <= (int32_t)count) {
             *(uint32_t *)(to + i) = four;
         } else {

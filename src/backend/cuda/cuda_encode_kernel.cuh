@@ -1,17 +1,20 @@
 /* The encode kernel. A block of threads works on one chunk after the other: its first warps, the
  * workers, each on a piece of the chunk (cuda_encode_piece.cuh), its last warp, the packer, on the
  * block that the pieces make (cuda_encode_pack.cuh). The packer also takes chunks, in order, from a
- * counter. There are several buffers for chunks on their way, so that workers read on while the
- * packer waits for the sizes of chunks before.
+ * counter. Chunks that are done stay in their buffers until their place is known, which depends on
+ * chunks that other blocks of threads are at; meanwhile workers read on.
  *
- *     packer   take 0, take 1 ......... pack 0 ... take 2 ........... pack 1 ...
- *     workers         chunk 0 ......... chunk 1 ......... chunk 2 ....... */
+ *     packer   take 0, 1 ..... finish 0, take 2 ..... finish 1, take 3, place 0 ..... finish 2, ...
+ *     workers      chunk 0 ..................... chunk 1 ............... chunk 2 ....
+ *
+ * The first block of the grid does nothing but say places (cuda_encode_order.cuh). */
 #ifndef XCI_CUDA_ENCODE_KERNEL_CUH
 #define XCI_CUDA_ENCODE_KERNEL_CUH
 
 #include "backend/cuda/cuda_encode_pack.cuh"
 
-#define XCI_MOST_BUFFERS 2u
+#define XCI_MOST_BUFFERS 6u
+#define XCI_TAKEN_AHEAD 2u /* chunks that are not done: workers' own, and the next */
 
 /* What the launcher decides. `words` has one word a chunk, all 0 at first, as has `counter`. */
 typedef struct xci_encode_plan {
@@ -21,11 +24,12 @@ typedef struct xci_encode_plan {
     uint32_t buffers;
 } xci_encode_plan;
 
-/* A block's shared memory: jobs, then by buffer and worker pieces and rings, then lists. */
+/* A block's shared memory: jobs, pieces by buffer and worker, then rings, stages and lists of each
+ * worker. */
 typedef struct xci_encode_memory {
     xci_chunk_job *jobs;
     xci_piece *pieces;
-    uint8_t *rings;
+    uint8_t *rings, *stage;
     xci_list *lists;
 } xci_encode_memory;
 
@@ -38,8 +42,8 @@ __host__ __device__ static inline uint32_t xci_pieces_bytes(uint32_t workers, ui
 }
 
 __host__ __device__ static inline uint32_t xci_encode_shared(uint32_t workers, uint32_t buffers) {
-    return xci_jobs_bytes() + xci_pieces_bytes(workers, buffers) + workers * buffers * XCI_RING +
-           workers * (uint32_t)sizeof(xci_list);
+    return xci_jobs_bytes() + xci_pieces_bytes(workers, buffers) +
+           workers * (XCI_RING + XCI_STAGE + (uint32_t)sizeof(xci_list)) + XCI_STAGE_GAP;
 }
 
 __device__ __forceinline__ xci_encode_memory d_divide_memory(uint4 *shared, uint32_t workers,
@@ -51,7 +55,8 @@ __device__ __forceinline__ xci_encode_memory d_divide_memory(uint4 *shared, uint
     memory.pieces = (xci_piece *)at;
     at += xci_pieces_bytes(workers, buffers);
     memory.rings = at;
-    memory.lists = (xci_list *)(at + workers * buffers * XCI_RING);
+    memory.stage = at + workers * XCI_RING;
+    memory.lists = (xci_list *)(memory.stage + workers * XCI_STAGE + XCI_STAGE_GAP);
     return memory;
 }
 
@@ -81,33 +86,75 @@ __device__ __forceinline__ void d_take_chunk(const xci_cuda_encode_call *call,
     job->keys.count = chunk.segment_count;
     if (chunk.segment_count > 0)
         job->keys.first = job->keys.segments[0];
-    job->slot = plan->slots + ((uint64_t)blockIdx.x * plan->buffers + buffer) * plan->slot_bytes;
+    job->slot = plan->slots + ((uint64_t)(blockIdx.x - 1) * plan->buffers + buffer) * plan->slot_bytes;
     job->bytes = chunk.bytes;
 }
 
+/* Takes a chunk into a buffer and lets the workers at it. Whether there was one: that there is none
+ * they are told too, once. */
+__device__ __forceinline__ bool d_hand_out(const xci_cuda_encode_call *call,
+                                           const xci_encode_plan *plan,
+                                           const xci_encode_memory *memory, uint32_t buffer) {
+    if (d_lane() == 0)
+        d_take_chunk(call, plan, &memory->jobs[buffer], buffer);
+    __syncwarp();
+    d_barrier_arrive(d_ready(buffer), blockDim.x);
+    return memory->jobs[buffer].bytes != 0;
+}
+
+__device__ __forceinline__ xci_pack d_pack_of(const xci_encode_memory *memory, uint32_t buffer,
+                                              uint32_t workers) {
+    xci_pack pack;
+    pack.job = &memory->jobs[buffer];
+    pack.pieces = memory->pieces + buffer * workers;
+    pack.stage = memory->stage;
+    pack.workers = workers;
+    pack.piece_bytes = xci_piece_bytes(pack.job->bytes, workers);
+    return pack;
+}
+
+/* Places the block's chunk number `turn` if its place is known, or waits for that. */
+__device__ __forceinline__ bool d_try_place(const xci_cuda_encode_call *call,
+                                            const xci_encode_plan *plan,
+                                            const xci_encode_memory *memory, uint32_t workers,
+                                            uint64_t turn, bool wait) {
+    const xci_pack pack = d_pack_of(memory, (uint32_t)(turn % plan->buffers), workers);
+    uint64_t place;
+    while (!d_has_place(plan->words, pack.job->index, &place)) {
+        if (!wait)
+            return false;
+        d_pause();
+    }
+    d_place_chunk(&pack, call, place);
+    return true;
+}
+
+/* Chunks of a block of threads are numbered by turns: [placed, finished) wait for their place,
+ * [finished, taken) are with the workers. */
 __device__ __forceinline__ void d_run_packer(const xci_cuda_encode_call *call,
                                              const xci_encode_plan *plan,
                                              const xci_encode_memory *memory, uint32_t workers) {
+    const uint32_t ahead = min(plan->buffers, XCI_TAKEN_AHEAD);
+    uint64_t placed = 0, finished = 0, taken = 0;
     bool more = true;
-    for (uint32_t buffer = 0, turn = 0;; ++turn, buffer = (buffer + 1) % plan->buffers) {
-        xci_chunk_job *job = &memory->jobs[buffer];
-        if (turn >= plan->buffers) {
-            if (job->bytes == 0)
-                return;
+    while (more || placed < taken) {
+        if (finished < taken && (!more || taken - finished == ahead)) {
+            const uint32_t buffer = (uint32_t)(finished % plan->buffers);
             d_barrier_wait(d_done(buffer), blockDim.x);
-            const xci_pack pack = {job, memory->pieces + buffer * workers,
-                                   memory->rings + buffer * workers * XCI_RING, workers,
-                                   xci_piece_bytes(job->bytes, workers)};
-            d_pack_chunk(&pack, call, plan->words);
-            __syncwarp();
+            const xci_pack pack = d_pack_of(memory, buffer, workers);
+            d_finish_chunk(&pack, call, plan->words);
+            ++finished;
         }
-        if (d_lane() == 0)
-            d_take_chunk(call, plan, job, buffer);
-        __syncwarp();
-        /* That there is none more is said once: nobody waits for it again. */
-        if (more)
-            d_barrier_arrive(d_ready(buffer), blockDim.x);
-        more = more && job->bytes != 0;
+        bool wait = taken - placed == plan->buffers || (!more && finished == taken);
+        while (placed < finished &&
+               d_try_place(call, plan, memory, workers, placed, wait)) {
+            ++placed;
+            wait = !more && finished == taken;
+        }
+        if (more && taken - placed < plan->buffers && taken - finished < ahead) {
+            more = d_hand_out(call, plan, memory, (uint32_t)(taken % plan->buffers));
+            taken += more;
+        }
     }
 }
 
@@ -145,7 +192,7 @@ __device__ __forceinline__ void d_run_worker(const xci_cuda_encode_call *call,
         xci_piece_work work;
         work.job = job;
         work.list = &memory->lists[worker];
-        work.ring = memory->rings + number * XCI_RING;
+        work.ring = memory->rings + worker * XCI_RING;
         work.slot_end = job->slot + (worker + 1) * xci_piece_room(piece_bytes);
         work.ring_limit = XCI_RING - XCI_BATCH_BYTES - piece_bytes / 255;
         work.tops = d_element_tops(job->element_bytes);
@@ -160,7 +207,10 @@ __global__ void __launch_bounds__(1024, 1)
     XCI_SHARED_MEMORY(shared);
     const uint32_t workers = blockDim.x / XCI_WARP - 1, worker = threadIdx.x / XCI_WARP;
     const xci_encode_memory memory = d_divide_memory(shared, workers, plan.buffers);
-    if (worker == workers)
+    if (blockIdx.x == 0) {
+        if (worker == 0)
+            d_run_sequencer(plan.words, call.count, call.used_bytes);
+    } else if (worker == workers)
         d_run_packer(&call, &plan, &memory, workers);
     else
         d_run_worker(&call, &plan, &memory, workers, worker);

@@ -12,9 +12,13 @@
 typedef struct xci_pack {
     const xci_chunk_job *job;
     const xci_piece *pieces;
-    const uint8_t *rings; /* of each piece */
+    uint8_t *stage; /* shared memory, XCI_STAGE bytes for each piece */
     uint32_t workers, piece_bytes;
 } xci_pack;
+
+/* As much of a piece's end as the packer copies by way of shared memory. */
+#define XCI_STAGE 2048u
+#define XCI_STAGE_GAP 16u /* so that words may be read over the edges */
 
 /* A lane's part of the block, from right to left: `gap` zeros, the run to its right if that is
  * copied, the piece's tail, the token that was left out, the rest of the piece. */
@@ -109,19 +113,33 @@ __device__ __forceinline__ void d_plan_block(const xci_pack *pack, xci_joint *jo
     plan->size = plan->at + d_left_size(plan);
 }
 
-/* Distances [from, to) of a piece, to memory that ends at `end`. */
-__device__ __forceinline__ void d_copy_piece(uint8_t *end, const uint8_t *ring,
-                                             const uint8_t *slot_end, uint32_t flushed,
-                                             uint32_t from, uint32_t to) {
-    const uint32_t middle = max(from, min(to, flushed));
-    if (to > middle)
-        d_copy_ring(end - (to - from), ring, XCI_RING, 0u - to, to - middle);
-    if (middle > from)
-        d_copy(end - (middle - from), slot_end - middle, middle - from);
+__device__ __forceinline__ const uint8_t *d_slot_end(const xci_pack *pack, uint32_t worker) {
+    return pack->job->slot + (worker + 1) * xci_piece_room(pack->piece_bytes);
 }
 
-__device__ __forceinline__ uint8_t *d_slot_end(const xci_pack *pack, uint32_t worker) {
-    return pack->job->slot + (worker + 1) * xci_piece_room(pack->piece_bytes);
+__device__ __forceinline__ const uint8_t *d_stage_end(const xci_pack *pack, uint32_t worker) {
+    return pack->stage + (worker + 1) * XCI_STAGE;
+}
+
+/* Fetches the ends of all pieces from L2, all at once. */
+__device__ __forceinline__ void d_stage_pieces(const xci_pack *pack) {
+    for (uint32_t worker = 0; worker < pack->workers; ++worker) {
+        const uint32_t bytes = min(pack->pieces[worker].size, XCI_STAGE);
+        const uint4 *from = (const uint4 *)d_slot_end(pack, worker);
+        uint4 *to = (uint4 *)d_stage_end(pack, worker);
+        for (uint32_t i = d_lane(); i * XCI_VECTOR < bytes; i += XCI_WARP)
+            d_copy_async(to - 1 - i, from - 1 - i);
+    }
+}
+
+/* Distances [from, to) of a piece, to memory that ends at `end`. */
+__device__ __forceinline__ void d_copy_piece(const xci_pack *pack, uint32_t worker, uint8_t *end,
+                                             uint32_t from, uint32_t to) {
+    const uint32_t middle = max(from, min(to, XCI_STAGE));
+    if (to > middle)
+        d_copy(end - (to - from), d_slot_end(pack, worker) - to, to - middle);
+    if (middle > from)
+        d_copy_near(end - (middle - from), d_stage_end(pack, worker) - middle, middle - from);
 }
 
 /* The bytes of all pieces. `at` is where each lane's piece begins, `hole` the bytes between its
@@ -135,15 +153,12 @@ __device__ __forceinline__ void d_copy_pieces(const xci_pack *pack, const xci_jo
         const uint32_t lane = d_highest(lanes), worker = pack->workers - 1 - lane;
         lanes ^= 1u << lane;
         const uint32_t size = __shfl_sync(XCI_ALL, piece->size, lane);
-        const uint32_t flushed = __shfl_sync(XCI_ALL, piece->flushed, lane);
         const uint32_t middle = __shfl_sync(XCI_ALL, tail, lane);
         uint8_t *to = end - __shfl_sync(XCI_ALL, at, lane);
-        const uint8_t *ring = pack->rings + worker * XCI_RING;
-        const uint8_t *slot_end = d_slot_end(pack, worker);
-        d_copy_piece(to, ring, slot_end, flushed, 0, middle);
+        d_copy_piece(pack, worker, to, 0, middle);
         to -= middle + __shfl_sync(XCI_ALL, hole, lane);
         if (size > middle)
-            d_copy_piece(to, ring, slot_end, flushed, middle, size);
+            d_copy_piece(pack, worker, to, middle, size);
     }
 }
 
@@ -196,8 +211,7 @@ __device__ __forceinline__ void d_write_raw_piece(const xci_pack *pack, uint32_t
         d_clear(block + begin, end - begin);
     } else if (piece->close.match == 0) {
         d_clear(block + begin, piece->first - begin);
-        d_copy_piece(block + piece->end, pack->rings + worker * XCI_RING, d_slot_end(pack, worker),
-                     piece->flushed, 0, piece->size);
+        d_copy_piece(pack, worker, block + piece->end, 0, piece->size);
         d_clear(block + piece->end, end - piece->end);
     } else {
         for (uint32_t i = begin + d_lane(); i < end; i += XCI_WARP)
@@ -228,39 +242,65 @@ __device__ __forceinline__ void d_set_counts(xci_cuda_result *result, const xci_
     result->change.lane[1] = d_sum64(active ? tally->high : 0);
 }
 
-/* The block of a chunk whose pieces are done. */
-__device__ __forceinline__ void d_pack_chunk(const xci_pack *pack,
-                                             const xci_cuda_encode_call *call, uint64_t *words) {
+/* Size and codec of the block of a chunk whose pieces are done; the parts of a block in LZ4. */
+__device__ __forceinline__ void d_size_block(const xci_pack *pack, uint32_t codec,
+                                             xci_joint *joint, xci_block_plan *plan,
+                                             uint32_t *codec_out) {
+    d_join_pieces(pack, joint, plan);
+    *codec_out = codec;
+    plan->size = 0;
+    if (plan->lanes == 0)
+        return;
+    if (codec == XORCAST_CODEC_LZ4)
+        d_plan_block(pack, joint, plan);
+    if (codec != XORCAST_CODEC_LZ4 || plan->size >= pack->job->bytes) {
+        *codec_out = XORCAST_CODEC_RAW;
+        plan->size = pack->job->bytes;
+    }
+}
+
+/* Says the size of a chunk's block, and sets its result but for the place. */
+__device__ __forceinline__ void d_finish_chunk(const xci_pack *pack,
+                                               const xci_cuda_encode_call *call,
+                                               uint64_t *words) {
     const xci_chunk_job *job = pack->job;
     xci_joint joint;
     xci_block_plan plan;
     xci_cuda_result result;
-    d_join_pieces(pack, &joint, &plan);
+    d_size_block(pack, call->codec, &joint, &plan, &result.block_codec);
+    d_say_size(words, job->index, plan.size);
     d_set_counts(&result, &joint.piece.tally, (plan.lanes >> d_lane() & 1) != 0);
-    result.block_bytes = 0;
-    result.block_codec = call->codec;
-    if (plan.lanes != 0) {
-        if (call->codec == XORCAST_CODEC_LZ4)
-            d_plan_block(pack, &joint, &plan);
-        if (call->codec != XORCAST_CODEC_LZ4 || plan.size >= job->bytes) {
-            result.block_codec = XORCAST_CODEC_RAW;
-            plan.size = job->bytes;
-        }
-        result.block_bytes = plan.size;
-    }
-    const uint64_t offset = d_take_place(words, job->index, result.block_bytes);
-    const uint64_t used = offset + result.block_bytes;
-    result.block_offset = offset;
-    const bool fits = result.block_bytes == 0 || used <= call->capacity;
-    result.status = fits ? XORCAST_OK : XORCAST_BUFFER_TOO_SMALL;
+    result.block_bytes = plan.size;
+    result.block_offset = 0;
+    result.status = XORCAST_OK;
     result.reserved = 0;
-    if (d_lane() == 0) {
+    if (d_lane() == 0)
         call->results[job->index] = result;
-        if (job->index + 1 == call->count)
-            *call->used_bytes = used;
+}
+
+/* Writes the block at its place. */
+__device__ __forceinline__ void d_place_chunk(const xci_pack *pack,
+                                              const xci_cuda_encode_call *call, uint64_t place) {
+    const xci_chunk_job *job = pack->job;
+    xci_joint joint;
+    xci_block_plan plan;
+    uint32_t codec;
+    d_size_block(pack, call->codec, &joint, &plan, &codec);
+    const bool fits = plan.size == 0 || place + plan.size <= call->capacity;
+    if (d_lane() == 0) {
+        call->results[job->index].block_offset = place;
+        if (!fits)
+            call->results[job->index].status = XORCAST_BUFFER_TOO_SMALL;
     }
-    if (result.block_bytes != 0 && fits)
-        d_write_block(pack, &joint, &plan, result.block_codec, call->codec, call->blocks + offset);
+    if (plan.size == 0 || !fits)
+        return;
+    if (call->codec == XORCAST_CODEC_LZ4) {
+        d_stage_pieces(pack);
+        d_copy_async_wait();
+        __syncwarp();
+    }
+    d_write_block(pack, &joint, &plan, codec, call->codec, call->blocks + place);
+    __syncwarp();
 }
 
 #endif

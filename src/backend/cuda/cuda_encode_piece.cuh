@@ -3,8 +3,8 @@
  * sequences that reach over its edges are left to the packer (cuda_encode_pack.cuh).
  *
  * Words that differ are listed in shared memory, with a ballot for each row, and worked on 32 at
- * a time, one a lane. The piece grows backwards in a ring in shared memory, and moves to its
- * slot in global memory (which stays in L2) only where the ring would overflow.
+ * a time, one a lane. The piece grows backwards in a ring in shared memory, and moves from there to
+ * its slot in global memory, which stays in L2.
  *
  *     piece in memory:  literals | match, token, literals | ... | match || literals
  *     `size` bytes      head group                                  hole  tail group, `tail_size`
@@ -39,7 +39,7 @@ typedef struct xci_list {
 /* What the packer needs of a piece. */
 typedef struct xci_piece {
     uint32_t first, end;   /* from the first to behind the last changed byte; end 0: none */
-    uint32_t size, flushed; /* bytes; of these, in the slot, the rest in the ring */
+    uint32_t size, flushed; /* bytes; of these, moved to the slot: in the end, all */
     uint32_t tail_anchor, tail_size;
     xci_close close; /* of the head group; match 0: no match in the piece */
     xci_cuda_tally tally;
@@ -70,13 +70,13 @@ __host__ __device__ static inline uint32_t xci_piece_bytes(uint32_t bytes, uint3
 
 /* Room for it in a slot. */
 __host__ __device__ static inline uint32_t xci_piece_room(uint32_t piece_bytes) {
-    return piece_bytes + piece_bytes / 128 / XCI_VECTOR * XCI_VECTOR + 64;
+    return (piece_bytes + piece_bytes / 128 + 64 + XCI_FLUSH - 1) / XCI_FLUSH * XCI_FLUSH;
 }
 
 /* Moves whole rows from the ring to the slot until at most `limit` bytes wait. */
 __device__ __forceinline__ void d_flush(const xci_piece_work *work, xci_piece *piece,
                                         uint32_t limit) {
-    while (piece->size - piece->flushed > limit) {
+    while (piece->flushed + limit < piece->size) {
         piece->flushed += XCI_FLUSH;
         const uint32_t from = (0u - piece->flushed) % XCI_RING + d_lane() * XCI_VECTOR;
         *(uint4 *)(work->slot_end - piece->flushed + d_lane() * XCI_VECTOR) =
@@ -254,6 +254,8 @@ __device__ __forceinline__ uint32_t d_list_row(xci_list *list, uint32_t place, u
     const uint64_t low = (uint64_t)mask.y << 32 | mask.x, high = (uint64_t)mask.w << 32 | mask.z;
     const uint32_t lows = __ballot_sync(XCI_ALL, low != 0);
     const uint32_t highs = __ballot_sync(XCI_ALL, high != 0);
+    if ((lows | highs) == 0)
+        return 0;
     const uint32_t above = 0xfffffffeu << d_lane();
     place += (uint32_t)(__popc(lows & above) + __popc(highs & above));
     if (high != 0) {
@@ -290,16 +292,6 @@ __device__ __forceinline__ void d_store_rows(uint8_t *slot, int32_t left, uint32
     }
 }
 
-/* A row by number, without an array in memory. */
-__device__ __forceinline__ uint4 d_pick(const uint4 *rows, uint32_t row) {
-    uint4 v = rows[0];
-#pragma unroll
-    for (uint32_t i = 1; i < XCI_TILE_ROWS; ++i)
-        if (row == i)
-            v = rows[i];
-    return v;
-}
-
 /* Loads the rows of a tile, leaves their masks, and tells whether there are changes. */
 __device__ __forceinline__ bool d_load_tile(xci_stream *olds, xci_stream *news, int32_t left,
                                             uint32_t bottom, uint4 *old_rows, uint4 *masks) {
@@ -325,40 +317,33 @@ __device__ __forceinline__ bool d_load_tile(xci_stream *olds, xci_stream *news, 
     return __any_sync(XCI_ALL, any != 0);
 }
 
-/* Bytes [bottom, top) of the chunk; top may lie behind its end. Batches are full but for the last,
- * and there is one call of d_encode_batch, because it is long. */
+/* Bytes [bottom, top) of the chunk; top may lie behind its end. */
 __device__ __forceinline__ void d_encode_piece(const xci_piece_work *work, xci_piece *piece,
                                                uint32_t bottom, uint32_t top, bool lz4) {
     const xci_chunk_job *job = work->job;
     xci_stream olds = d_stream_begin(job->old_at, job->bytes, top);
     xci_stream news = d_stream_begin(job->new_at, job->bytes, top);
     uint32_t place = 0, waiting = 0;
-    int32_t left = (int32_t)top;
-    do {
+    for (int32_t left = (int32_t)top; left > (int32_t)bottom;) {
         left -= (int32_t)(XCI_TILE_ROWS * XCI_ROW);
         uint4 old_rows[XCI_TILE_ROWS], masks[XCI_TILE_ROWS];
         const bool any = d_load_tile(&olds, &news, left, bottom, old_rows, masks);
         if (!lz4)
             d_store_rows(job->slot, left, bottom, job->bytes, masks);
-        uint32_t row = any ? XCI_TILE_ROWS : 0;
-#pragma unroll 1
-        do {
-            if (row > 0) {
-                --row;
-                const uint32_t offset = (uint32_t)left + row * XCI_ROW + d_lane() * XCI_VECTOR;
-                waiting += d_list_row(work->list, place + waiting, d_pick(masks, row),
-                                      d_pick(old_rows, row), offset);
-                __syncwarp();
-            }
-            const bool last = row == 0 && left <= (int32_t)bottom;
-            while (waiting >= (last ? 1 : XCI_WARP)) {
-                const uint32_t count = min(waiting, XCI_WARP);
-                d_encode_batch(work, piece, place, count, lz4);
-                waiting -= count;
-                place += count;
-            }
-        } while (row > 0);
-    } while (left > (int32_t)bottom);
+        if (!any)
+            continue;
+#pragma unroll
+        for (uint32_t row = XCI_TILE_ROWS; row-- > 0;) {
+            const uint32_t offset = (uint32_t)left + row * XCI_ROW + d_lane() * XCI_VECTOR;
+            waiting += d_list_row(work->list, place + waiting, masks[row], old_rows[row], offset);
+            __syncwarp();
+            for (; waiting >= XCI_WARP; waiting -= XCI_WARP, place += XCI_WARP)
+                d_encode_batch(work, piece, place, XCI_WARP, lz4);
+        }
+    }
+    if (waiting > 0)
+        d_encode_batch(work, piece, place, waiting, lz4);
+    d_flush(work, piece, 0);
 }
 
 #endif

@@ -51,6 +51,18 @@ __device__ __forceinline__ void d_pause(void) {
     __nanosleep(100);
 }
 
+/* Sixteen bytes from global to shared memory, on their way until the thread waits. */
+__device__ __forceinline__ void d_copy_async(uint4 *to, const uint4 *from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(to)),
+                 "l"(from)
+                 : "memory");
+}
+
+__device__ __forceinline__ void d_copy_async_wait(void) {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
 #define XCI_SHARED_MEMORY(name) extern __shared__ uint4 name[]
 
 #endif
@@ -70,6 +82,14 @@ __device__ __forceinline__ uint64_t d_sum64(uint64_t v) {
 __device__ __forceinline__ uint32_t d_scan(uint32_t v) {
     for (uint32_t step = 1; step < XCI_WARP; step *= 2) {
         const uint32_t before = __shfl_up_sync(XCI_ALL, v, step);
+        v += d_lane() >= step ? before : 0;
+    }
+    return v;
+}
+
+__device__ __forceinline__ uint64_t d_scan64(uint64_t v) {
+    for (uint32_t step = 1; step < XCI_WARP; step *= 2) {
+        const uint64_t before = __shfl_up_sync(XCI_ALL, v, step);
         v += d_lane() >= step ? before : 0;
     }
     return v;

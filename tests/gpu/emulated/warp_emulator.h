@@ -53,6 +53,8 @@ static inline void d_store_shared_word(uint64_t *at, uint64_t v) { *(volatile ui
 static inline void d_barrier_arrive(uint32_t id, uint32_t n) { emulated_barrier(id, n, false); }
 static inline void d_barrier_wait(uint32_t id, uint32_t n) { emulated_barrier(id, n, true); }
 static inline void d_pause(void) { emulated_yield(); }
+static inline void d_copy_async(uint4 *to, const uint4 *from) { *to = *from; }
+static inline void d_copy_async_wait(void) {}
 #define XCI_SHARED_MEMORY(name) uint4 *const name = (uint4 *)emulated_shared
 
 static inline uint32_t __ballot_sync(uint32_t mask, bool v) {
