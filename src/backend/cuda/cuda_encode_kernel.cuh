@@ -161,11 +161,14 @@ __device__ __forceinline__ void d_run_packer(const xci_cuda_encode_call *call,
 /* Works on piece `worker` of the chunk. */
 __device__ __forceinline__ void d_work_on_chunk(const xci_piece_work *work, xci_piece *piece_out,
                                                 uint32_t worker, uint32_t piece_bytes, bool lz4) {
-    const xci_chunk_job *job = work->job;
+    const xci_chunk_job *job = d_job(work);
     const uint32_t bottom = worker * piece_bytes, top = bottom + piece_bytes;
     xci_piece piece = {};
-    if (bottom < job->bytes)
-        d_encode_piece(work, &piece, bottom, top, lz4);
+    const bool aligned = ((uintptr_t)job->old_at | (uintptr_t)job->new_at) % XCI_VECTOR == 0;
+    if (bottom < job->bytes && aligned)
+        d_encode_piece<true>(work, &piece, bottom, top, lz4);
+    else if (bottom < job->bytes)
+        d_encode_piece<false>(work, &piece, bottom, top, lz4);
     if (piece.end != 0) {
         piece.tally.bits = d_sum(piece.tally.bits);
         piece.tally.bytes = d_sum(piece.tally.bytes);
@@ -190,9 +193,9 @@ __device__ __forceinline__ void d_run_worker(const xci_cuda_encode_call *call,
         const uint32_t number = buffer * workers + worker;
         const uint32_t piece_bytes = xci_piece_bytes(job->bytes, workers);
         xci_piece_work work;
-        work.job = job;
-        work.list = &memory->lists[worker];
-        work.ring = memory->rings + worker * XCI_RING;
+        work.job_at = (uint32_t)((const uint8_t *)job - d_near(0));
+        work.list_at = (uint32_t)((uint8_t *)&memory->lists[worker] - d_near(0));
+        work.ring_at = (uint32_t)(memory->rings + worker * XCI_RING - d_near(0));
         work.slot_end = job->slot + (worker + 1) * xci_piece_room(piece_bytes);
         work.ring_limit = XCI_RING - XCI_BATCH_BYTES - piece_bytes / 255;
         work.tops = d_element_tops(job->element_bytes);

@@ -20,10 +20,10 @@
 
 #define XCI_RING 2048u
 #define XCI_FLUSH XCI_ROW
-#define XCI_LIST 128u /* at most 31 words wait, and a row adds 64 */
 #ifndef XCI_TILE_ROWS
 #define XCI_TILE_ROWS 4u
 #endif
+#define XCI_LIST (32u + XCI_TILE_ROWS * 64u) /* at most 31 words wait, and a row adds 64 */
 
 /* What a batch can add to the ring, without length bytes that grow with the piece: 32 words with
  * their gaps, 64 sequences of four bytes, 17 literal lengths and 32 match lengths of one byte. */
@@ -55,9 +55,8 @@ typedef struct xci_chunk_job {
 } xci_chunk_job;
 
 typedef struct xci_piece_work {
-    const xci_chunk_job *job;
-    xci_list *list;
-    uint8_t *ring, *slot_end;
+    uint32_t job_at, list_at, ring_at; /* in shared memory; not pointers, so that it is seen to be that */
+    uint8_t *slot_end;
     uint32_t ring_limit; /* more than this must not wait in the ring when a batch begins */
     uint64_t tops;
 } xci_piece_work;
@@ -73,14 +72,28 @@ __host__ __device__ static inline uint32_t xci_piece_room(uint32_t piece_bytes) 
     return (piece_bytes + piece_bytes / 128 + 64 + XCI_FLUSH - 1) / XCI_FLUSH * XCI_FLUSH;
 }
 
+__device__ __forceinline__ uint8_t *d_near(uint32_t at) {
+    XCI_SHARED_MEMORY(shared);
+    return (uint8_t *)shared + at;
+}
+
+__device__ __forceinline__ xci_list *d_list(const xci_piece_work *work) {
+    return (xci_list *)d_near(work->list_at);
+}
+
+__device__ __forceinline__ const xci_chunk_job *d_job(const xci_piece_work *work) {
+    return (const xci_chunk_job *)d_near(work->job_at);
+}
+
 /* Moves whole rows from the ring to the slot until at most `limit` bytes wait. */
 __device__ __forceinline__ void d_flush(const xci_piece_work *work, xci_piece *piece,
                                         uint32_t limit) {
+    const uint8_t *ring = d_near(work->ring_at);
     while (piece->flushed + limit < piece->size) {
         piece->flushed += XCI_FLUSH;
         const uint32_t from = (0u - piece->flushed) % XCI_RING + d_lane() * XCI_VECTOR;
         *(uint4 *)(work->slot_end - piece->flushed + d_lane() * XCI_VECTOR) =
-            *(const uint4 *)(work->ring + from);
+            *(const uint4 *)(ring + from);
     }
     __syncwarp();
 }
@@ -215,15 +228,14 @@ __device__ __forceinline__ void d_note_tail(xci_piece *piece, const xci_word *wo
     piece->tail_size = __shfl_sync(XCI_ALL, at + word->gap + right, lane);
 }
 
-/* The list's next `count` words, at most 32, to the tally and the piece. */
-static __device__ __noinline__ void d_encode_batch(const xci_piece_work *work, xci_piece *piece,
-                                               uint32_t place, uint32_t count, bool lz4) {
-    const xci_list *list = work->list;
-    const uint32_t bytes = work->job->bytes, last = count - 1;
+/* Words [first, first + count) of the list, at most 32, to the tally and the piece. */
+__device__ __forceinline__ void d_encode_batch(const xci_piece_work *work, xci_piece *piece,
+                                               uint32_t first, uint32_t count, bool lz4) {
+    const xci_list *list = d_list(work);
+    const uint32_t bytes = d_job(work)->bytes, last = count - 1, place = first + d_lane();
     const bool active = d_lane() < count;
-    place = (place + d_lane()) % XCI_LIST;
     if (active)
-        d_tally_word(&piece->tally, &work->job->keys, list->offsets[place], list->olds[place],
+        d_tally_word(&piece->tally, &d_job(work)->keys, list->offsets[place], list->olds[place],
                      list->masks[place], work->tops);
     xci_word word = d_look_at_word(list, place, active, bytes);
     const uint32_t piece_end = __shfl_sync(XCI_ALL, word.end, 0);
@@ -239,13 +251,51 @@ static __device__ __noinline__ void d_encode_batch(const xci_piece_work *work, x
             piece->close.end = __shfl_sync(XCI_ALL, own.end, lane);
             piece->close.match = __shfl_sync(XCI_ALL, own.match, lane);
         }
-        const xci_sink sink = {work->ring, XCI_RING - 1};
+        const xci_sink sink = {d_near(work->ring_at), XCI_RING - 1};
         d_put_word(sink, at, &word, active);
-        piece->size += __shfl_sync(XCI_ALL, sum, last);
+        piece->size += __shfl_sync(XCI_ALL, sum, XCI_WARP - 1);
         d_flush(work, piece, work->ring_limit);
     }
     piece->end = piece->end != 0 ? piece->end : piece_end;
     piece->first = __shfl_sync(XCI_ALL, word.first, last);
+}
+
+/* Moves words [first, first + count) of the list, fewer than 32, to its beginning. */
+__device__ __forceinline__ void d_move_words(xci_list *list, uint32_t first, uint32_t count) {
+    const uint32_t place = first + d_lane();
+    uint64_t mask = 0, old_word = 0;
+    uint32_t offset = 0;
+    if (d_lane() < count) {
+        mask = list->masks[place];
+        old_word = list->olds[place];
+        offset = list->offsets[place];
+    }
+    __syncwarp();
+    if (d_lane() < count) {
+        list->masks[d_lane()] = mask;
+        list->olds[d_lane()] = old_word;
+        list->offsets[d_lane()] = offset;
+    }
+    __syncwarp();
+}
+
+/* Full batches of the `count` words listed, or all of them, to the last, smaller batch. Returns how
+ * many are left. Not inlined, because the rows that callers hold would crowd its registers; works on
+ * copies, because bytes written could be anything's. */
+static __device__ __noinline__ uint32_t d_encode_batches(const xci_piece_work *work_in,
+                                                         xci_piece *piece_io, uint32_t count,
+                                                         bool all, bool lz4) {
+    const xci_piece_work work = *work_in;
+    xci_piece piece = *piece_io;
+    uint32_t first = 0;
+    while (count - first >= (all ? 1 : XCI_WARP)) {
+        const uint32_t words = min(count - first, XCI_WARP);
+        d_encode_batch(&work, &piece, first, words, lz4);
+        first += words;
+    }
+    *piece_io = piece;
+    d_move_words(d_list(&work), first, count - first);
+    return count - first;
 }
 
 /* Lists the words of a row that differ, last ones first. Returns how many. */
@@ -259,13 +309,13 @@ __device__ __forceinline__ uint32_t d_list_row(xci_list *list, uint32_t place, u
     const uint32_t above = 0xfffffffeu << d_lane();
     place += (uint32_t)(__popc(lows & above) + __popc(highs & above));
     if (high != 0) {
-        const uint32_t i = place++ % XCI_LIST;
+        const uint32_t i = place++;
         list->masks[i] = high;
         list->olds[i] = (uint64_t)old_part.w << 32 | old_part.z;
         list->offsets[i] = offset + 8;
     }
     if (low != 0) {
-        const uint32_t i = place % XCI_LIST;
+        const uint32_t i = place;
         list->masks[i] = low;
         list->olds[i] = (uint64_t)old_part.y << 32 | old_part.x;
         list->offsets[i] = offset;
@@ -293,18 +343,29 @@ __device__ __forceinline__ void d_store_rows(uint8_t *slot, int32_t left, uint32
 }
 
 /* Loads the rows of a tile, leaves their masks, and tells whether there are changes. */
+template <bool ALIGNED>
 __device__ __forceinline__ bool d_load_tile(xci_stream *olds, xci_stream *news, int32_t left,
                                             uint32_t bottom, uint4 *old_rows, uint4 *masks) {
-    const uint32_t lowest = max(bottom, max(olds->shift, news->shift));
-    const uint32_t highest = olds->bytes + min(olds->shift, news->shift);
+    const uint32_t lowest = ALIGNED ? bottom : max(bottom, max(olds->shift, news->shift));
+    const uint32_t highest = olds->bytes + (ALIGNED ? 0 : min(olds->shift, news->shift));
     if (left >= (int32_t)lowest && (uint32_t)left + XCI_TILE_ROWS * XCI_ROW <= highest) {
         d_load_rows<XCI_TILE_ROWS>(olds, left, old_rows);
         d_load_rows<XCI_TILE_ROWS>(news, left, masks);
+#ifdef XT_PREFETCH
+        {
+            const int32_t ahead = left - XT_PREFETCH * (int32_t)(XCI_TILE_ROWS * XCI_ROW);
+            const uint32_t lines = XCI_TILE_ROWS * XCI_ROW / 128;
+            if (ahead >= (int32_t)lowest && d_lane() < 2 * lines) {
+                const uint8_t *at = (d_lane() < lines ? olds->begin : news->begin) + ahead + d_lane() % lines * 128;
+                asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+            }
+        }
+#endif
     } else {
         d_load_edge_rows<XCI_TILE_ROWS>(olds, left, (int32_t)bottom, old_rows);
         d_load_edge_rows<XCI_TILE_ROWS>(news, left, (int32_t)bottom, masks);
     }
-    if ((olds->shift | news->shift) != 0) {
+    if (!ALIGNED) {
         d_shift_rows<XCI_TILE_ROWS>(olds, left, (int32_t)bottom, old_rows);
         d_shift_rows<XCI_TILE_ROWS>(news, left, (int32_t)bottom, masks);
     }
@@ -318,16 +379,17 @@ __device__ __forceinline__ bool d_load_tile(xci_stream *olds, xci_stream *news, 
 }
 
 /* Bytes [bottom, top) of the chunk; top may lie behind its end. */
+template <bool ALIGNED>
 __device__ __forceinline__ void d_encode_piece(const xci_piece_work *work, xci_piece *piece,
                                                uint32_t bottom, uint32_t top, bool lz4) {
-    const xci_chunk_job *job = work->job;
-    xci_stream olds = d_stream_begin(job->old_at, job->bytes, top);
-    xci_stream news = d_stream_begin(job->new_at, job->bytes, top);
-    uint32_t place = 0, waiting = 0;
+    const xci_chunk_job *job = d_job(work);
+    xci_stream olds = d_stream_begin<ALIGNED>(job->old_at, job->bytes, top);
+    xci_stream news = d_stream_begin<ALIGNED>(job->new_at, job->bytes, top);
+    uint32_t waiting = 0;
     for (int32_t left = (int32_t)top; left > (int32_t)bottom;) {
         left -= (int32_t)(XCI_TILE_ROWS * XCI_ROW);
         uint4 old_rows[XCI_TILE_ROWS], masks[XCI_TILE_ROWS];
-        const bool any = d_load_tile(&olds, &news, left, bottom, old_rows, masks);
+        const bool any = d_load_tile<ALIGNED>(&olds, &news, left, bottom, old_rows, masks);
         if (!lz4)
             d_store_rows(job->slot, left, bottom, job->bytes, masks);
         if (!any)
@@ -335,15 +397,16 @@ __device__ __forceinline__ void d_encode_piece(const xci_piece_work *work, xci_p
 #pragma unroll
         for (uint32_t row = XCI_TILE_ROWS; row-- > 0;) {
             const uint32_t offset = (uint32_t)left + row * XCI_ROW + d_lane() * XCI_VECTOR;
-            waiting += d_list_row(work->list, place + waiting, masks[row], old_rows[row], offset);
-            __syncwarp();
-            for (; waiting >= XCI_WARP; waiting -= XCI_WARP, place += XCI_WARP)
-                d_encode_batch(work, piece, place, XCI_WARP, lz4);
+            waiting += d_list_row(d_list(work), waiting, masks[row], old_rows[row], offset);
         }
+        __syncwarp();
+        if (waiting >= XCI_WARP)
+            waiting = d_encode_batches(work, piece, waiting, false, lz4);
     }
     if (waiting > 0)
-        d_encode_batch(work, piece, place, waiting, lz4);
-    d_flush(work, piece, 0);
+        d_encode_batches(work, piece, waiting, true, lz4);
+    if (lz4)
+        d_flush(work, piece, 0);
 }
 
 #endif

@@ -40,12 +40,13 @@ __device__ __forceinline__ const uint4 *d_vector_at(const xci_stream *stream, in
 }
 
 /* For rows that end at `top` (a multiple of 16) and before. */
+template <bool ALIGNED>
 __device__ __forceinline__ xci_stream d_stream_begin(const uint8_t *at, uint32_t bytes,
                                                      uint32_t top) {
     xci_stream stream;
     stream.begin = at;
     stream.bytes = bytes;
-    stream.shift = (uint32_t)((uintptr_t)at % XCI_VECTOR);
+    stream.shift = ALIGNED ? 0 : (uint32_t)((uintptr_t)at % XCI_VECTOR);
     stream.next = make_uint4(0, 0, 0, 0);
     if (stream.shift != 0)
         stream.next = d_load_edge(at, at + bytes, (const uint4 *)(at - stream.shift + top));
