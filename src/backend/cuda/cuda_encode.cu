@@ -28,7 +28,10 @@ static uint64_t slot_room(uint32_t chunk_bytes, uint32_t warps) {
 /* Small chunks want small blocks, because a block does one chunk at a time; large ones large
  * blocks, because their slots are large. */
 static uint32_t wanted_warps(uint32_t chunk_bytes) {
-    return chunk_bytes <= 32u << 10 ? 4 : chunk_bytes <= 128u << 10 ? 8 : chunk_bytes <= 256u << 10 ? 16 : 32;
+    return chunk_bytes <= 32u << 10 ? 4 : chunk_bytes <= 64u << 10    ? 5
+           : chunk_bytes <= 128u << 10 ? 8
+           : chunk_bytes <= 256u << 10 ? 12
+                                       : 24;
 }
 
 /* The least that works: one block with one buffer. The fewest workers have the most room. */

@@ -14,7 +14,13 @@
 #include "backend/cuda/cuda_encode_pack.cuh"
 
 #define XCI_MOST_BUFFERS 6u
-#define XCI_TAKEN_AHEAD 2u /* chunks that are not done: workers' own, and the next */
+#ifndef XCI_MOST_THREADS
+#define XCI_MOST_THREADS 768u
+#endif
+#ifndef XCI_TAKEN_AHEAD
+#define XCI_TAKEN_AHEAD 2u
+#endif
+// /* chunks that are not done: workers' own, and the next */
 
 /* What the launcher decides. `words` has one word a chunk, all 0 at first, as has `counter`. */
 typedef struct xci_encode_plan {
@@ -24,17 +30,23 @@ typedef struct xci_encode_plan {
     uint32_t buffers;
 } xci_encode_plan;
 
-/* A block's shared memory: jobs, pieces by buffer and worker, then rings, stages and lists of each
+/* A buffer for a chunk on its way. */
+typedef struct xci_encode_buffer {
+    xci_chunk_job job;
+    uint64_t ready, done; /* barriers: it holds a chunk; its pieces are done */
+} xci_encode_buffer;
+
+/* A block's shared memory: buffers, pieces by buffer and worker, then rings, stages and lists of each
  * worker. */
 typedef struct xci_encode_memory {
-    xci_chunk_job *jobs;
+    xci_encode_buffer *buffers;
     xci_piece *pieces;
     uint8_t *rings, *stage;
     xci_list *lists;
 } xci_encode_memory;
 
-__host__ __device__ static inline uint32_t xci_jobs_bytes(void) {
-    return (XCI_MOST_BUFFERS * (uint32_t)sizeof(xci_chunk_job) + 15) / 16 * 16;
+__host__ __device__ static inline uint32_t xci_buffers_bytes(uint32_t buffers) {
+    return (buffers * (uint32_t)sizeof(xci_encode_buffer) + 15) / 16 * 16;
 }
 
 __host__ __device__ static inline uint32_t xci_pieces_bytes(uint32_t workers, uint32_t buffers) {
@@ -42,7 +54,7 @@ __host__ __device__ static inline uint32_t xci_pieces_bytes(uint32_t workers, ui
 }
 
 __host__ __device__ static inline uint32_t xci_encode_shared(uint32_t workers, uint32_t buffers) {
-    return xci_jobs_bytes() + xci_pieces_bytes(workers, buffers) +
+    return xci_buffers_bytes(buffers) + xci_pieces_bytes(workers, buffers) +
            workers * (XCI_RING + XCI_STAGE + (uint32_t)sizeof(xci_list)) + XCI_STAGE_GAP;
 }
 
@@ -50,23 +62,14 @@ __device__ __forceinline__ xci_encode_memory d_divide_memory(uint4 *shared, uint
                                                              uint32_t buffers) {
     uint8_t *at = (uint8_t *)shared;
     xci_encode_memory memory;
-    memory.jobs = (xci_chunk_job *)at;
-    at += xci_jobs_bytes();
+    memory.buffers = (xci_encode_buffer *)at;
+    at += xci_buffers_bytes(buffers);
     memory.pieces = (xci_piece *)at;
     at += xci_pieces_bytes(workers, buffers);
     memory.rings = at;
     memory.stage = at + workers * XCI_RING;
     memory.lists = (xci_list *)(memory.stage + workers * XCI_STAGE + XCI_STAGE_GAP);
     return memory;
-}
-
-/* Barriers of a buffer: it holds a chunk; its pieces are done. 0 is left to the compiler. */
-__device__ __forceinline__ uint32_t d_ready(uint32_t buffer) {
-    return 1 + 2 * buffer;
-}
-
-__device__ __forceinline__ uint32_t d_done(uint32_t buffer) {
-    return 2 + 2 * buffer;
 }
 
 /* The next chunk, or that there is none. The packer's lane 0. */
@@ -96,16 +99,15 @@ __device__ __forceinline__ bool d_hand_out(const xci_cuda_encode_call *call,
                                            const xci_encode_plan *plan,
                                            const xci_encode_memory *memory, uint32_t buffer) {
     if (d_lane() == 0)
-        d_take_chunk(call, plan, &memory->jobs[buffer], buffer);
-    __syncwarp();
-    d_barrier_arrive(d_ready(buffer), blockDim.x);
-    return memory->jobs[buffer].bytes != 0;
+        d_take_chunk(call, plan, &memory->buffers[buffer].job, buffer);
+    d_barrier_arrive(&memory->buffers[buffer].ready);
+    return memory->buffers[buffer].job.bytes != 0;
 }
 
 __device__ __forceinline__ xci_pack d_pack_of(const xci_encode_memory *memory, uint32_t buffer,
                                               uint32_t workers) {
     xci_pack pack;
-    pack.job = &memory->jobs[buffer];
+    pack.job = &memory->buffers[buffer].job;
     pack.pieces = memory->pieces + buffer * workers;
     pack.stage = memory->stage;
     pack.workers = workers;
@@ -117,8 +119,8 @@ __device__ __forceinline__ xci_pack d_pack_of(const xci_encode_memory *memory, u
 __device__ __forceinline__ bool d_try_place(const xci_cuda_encode_call *call,
                                             const xci_encode_plan *plan,
                                             const xci_encode_memory *memory, uint32_t workers,
-                                            uint64_t turn, bool wait) {
-    const xci_pack pack = d_pack_of(memory, (uint32_t)(turn % plan->buffers), workers);
+                                            uint32_t turn, bool wait) {
+    const xci_pack pack = d_pack_of(memory, turn % plan->buffers, workers);
     uint64_t place;
     while (!d_has_place(plan->words, pack.job->index, &place)) {
         if (!wait)
@@ -135,25 +137,27 @@ __device__ __forceinline__ void d_run_packer(const xci_cuda_encode_call *call,
                                              const xci_encode_plan *plan,
                                              const xci_encode_memory *memory, uint32_t workers) {
     const uint32_t ahead = min(plan->buffers, XCI_TAKEN_AHEAD);
-    uint64_t placed = 0, finished = 0, taken = 0;
+    uint32_t placed = 0, finished = 0, taken = 0;
     bool more = true;
+#pragma unroll 1
     while (more || placed < taken) {
-        if (finished < taken && (!more || taken - finished == ahead)) {
-            const uint32_t buffer = (uint32_t)(finished % plan->buffers);
-            d_barrier_wait(d_done(buffer), blockDim.x);
+        bool wait = false;
+        if (more && taken - finished < ahead && taken - placed < plan->buffers) {
+            more = d_hand_out(call, plan, memory, taken % plan->buffers);
+            taken += more;
+        } else if (finished < taken && (!more || taken - finished == ahead)) {
+            const uint32_t buffer = finished % plan->buffers;
+            d_barrier_wait(&memory->buffers[buffer].done, finished / plan->buffers);
             const xci_pack pack = d_pack_of(memory, buffer, workers);
             d_finish_chunk(&pack, call, plan->words);
             ++finished;
+            continue;
+        } else {
+            wait = true;
         }
-        bool wait = taken - placed == plan->buffers || (!more && finished == taken);
-        while (placed < finished &&
-               d_try_place(call, plan, memory, workers, placed, wait)) {
+        while (placed < finished && d_try_place(call, plan, memory, workers, placed, wait)) {
             ++placed;
-            wait = !more && finished == taken;
-        }
-        if (more && taken - placed < plan->buffers && taken - finished < ahead) {
-            more = d_hand_out(call, plan, memory, (uint32_t)(taken % plan->buffers));
-            taken += more;
+            wait = false;
         }
     }
 }
@@ -164,11 +168,8 @@ __device__ __forceinline__ void d_work_on_chunk(const xci_piece_work *work, xci_
     const xci_chunk_job *job = d_job(work);
     const uint32_t bottom = worker * piece_bytes, top = bottom + piece_bytes;
     xci_piece piece = {};
-    const bool aligned = ((uintptr_t)job->old_at | (uintptr_t)job->new_at) % XCI_VECTOR == 0;
-    if (bottom < job->bytes && aligned)
-        d_encode_piece<true>(work, &piece, bottom, top, lz4);
-    else if (bottom < job->bytes)
-        d_encode_piece<false>(work, &piece, bottom, top, lz4);
+    if (bottom < job->bytes)
+        d_encode_piece(work, &piece, bottom, top, lz4);
     if (piece.end != 0) {
         piece.tally.bits = d_sum(piece.tally.bits);
         piece.tally.bytes = d_sum(piece.tally.bytes);
@@ -185,12 +186,14 @@ __device__ __forceinline__ void d_run_worker(const xci_cuda_encode_call *call,
                                              const xci_encode_plan *plan,
                                              const xci_encode_memory *memory, uint32_t workers,
                                              uint32_t worker) {
-    for (uint32_t buffer = 0;; buffer = (buffer + 1) % plan->buffers) {
-        const xci_chunk_job *job = &memory->jobs[buffer];
-        d_barrier_wait(d_ready(buffer), blockDim.x);
+#pragma unroll 1
+    for (uint32_t turn = 0;; ++turn) {
+        const uint32_t buffer = turn % plan->buffers;
+        xci_encode_buffer *in = &memory->buffers[buffer];
+        d_barrier_wait(&in->ready, turn / plan->buffers);
+        const xci_chunk_job *job = &in->job;
         if (job->bytes == 0)
             return;
-        const uint32_t number = buffer * workers + worker;
         const uint32_t piece_bytes = xci_piece_bytes(job->bytes, workers);
         xci_piece_work work;
         work.job_at = (uint32_t)((const uint8_t *)job - d_near(0));
@@ -199,24 +202,30 @@ __device__ __forceinline__ void d_run_worker(const xci_cuda_encode_call *call,
         work.slot_end = job->slot + (worker + 1) * xci_piece_room(piece_bytes);
         work.ring_limit = XCI_RING - XCI_BATCH_BYTES - piece_bytes / 255;
         work.tops = d_element_tops(job->element_bytes);
-        d_work_on_chunk(&work, &memory->pieces[number], worker, piece_bytes,
+        d_work_on_chunk(&work, &memory->pieces[buffer * workers + worker], worker, piece_bytes,
                         call->codec == XORCAST_CODEC_LZ4);
-        d_barrier_arrive(d_done(buffer), blockDim.x);
+        d_barrier_arrive(&in->done);
     }
 }
 
-__global__ void __launch_bounds__(1024, 1)
+__global__ void __launch_bounds__(XCI_MOST_THREADS, 1)
     k_encode_chunks(xci_cuda_encode_call call, xci_encode_plan plan) {
     XCI_SHARED_MEMORY(shared);
     const uint32_t workers = blockDim.x / XCI_WARP - 1, worker = threadIdx.x / XCI_WARP;
     const xci_encode_memory memory = d_divide_memory(shared, workers, plan.buffers);
+    if (threadIdx.x < plan.buffers) {
+        d_barrier_init(&memory.buffers[threadIdx.x].ready, 1);
+        d_barrier_init(&memory.buffers[threadIdx.x].done, workers);
+    }
+    __syncthreads();
     if (blockIdx.x == 0) {
         if (worker == 0)
             d_run_sequencer(plan.words, call.count, call.used_bytes);
-    } else if (worker == workers)
+    } else if (worker == workers) {
         d_run_packer(&call, &plan, &memory, workers);
-    else
+    } else {
         d_run_worker(&call, &plan, &memory, workers, worker);
+    }
 }
 
 #endif

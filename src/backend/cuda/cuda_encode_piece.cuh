@@ -34,6 +34,7 @@
 typedef struct xci_list {
     uint64_t masks[XCI_LIST], olds[XCI_LIST];
     uint32_t offsets[XCI_LIST];
+    uint4 next[2]; /* of the streams of old and new */
 } xci_list;
 
 /* What the packer needs of a piece. */
@@ -280,21 +281,18 @@ __device__ __forceinline__ void d_move_words(xci_list *list, uint32_t first, uin
 }
 
 /* Full batches of the `count` words listed, or all of them, to the last, smaller batch. Returns how
- * many are left. Not inlined, because the rows that callers hold would crowd its registers; works on
- * copies, because bytes written could be anything's. */
-static __device__ __noinline__ uint32_t d_encode_batches(const xci_piece_work *work_in,
-                                                         xci_piece *piece_io, uint32_t count,
-                                                         bool all, bool lz4) {
-    const xci_piece_work work = *work_in;
-    xci_piece piece = *piece_io;
+ * many are left. */
+__device__ __forceinline__ uint32_t d_encode_batches(const xci_piece_work *work, xci_piece *piece,
+                                                     uint32_t count, bool all, bool lz4) {
     uint32_t first = 0;
+#pragma unroll 1
     while (count - first >= (all ? 1 : XCI_WARP)) {
         const uint32_t words = min(count - first, XCI_WARP);
-        d_encode_batch(&work, &piece, first, words, lz4);
+        d_encode_batch(work, piece, first, words, lz4);
         first += words;
     }
-    *piece_io = piece;
-    d_move_words(d_list(&work), first, count - first);
+    if (first > 0 && first < count)
+        d_move_words(d_list(work), first, count - first);
     return count - first;
 }
 
@@ -342,32 +340,46 @@ __device__ __forceinline__ void d_store_rows(uint8_t *slot, int32_t left, uint32
     }
 }
 
+/* Where tiles may be loaded without looking at each vector. */
+typedef struct xci_inside {
+    int32_t lowest, highest;
+    bool shifted; /* old, new or both do not lie aligned */
+} xci_inside;
+
+__device__ __forceinline__ xci_inside d_look_inside(const xci_chunk_job *job, uint32_t bottom) {
+    const uint32_t olds = d_shift_of(job->old_at), news = d_shift_of(job->new_at);
+    xci_inside inside;
+    inside.lowest = (int32_t)max(bottom, max(olds, news));
+    inside.highest = (int32_t)(job->bytes + min(olds, news));
+    inside.shifted = (olds | news) != 0;
+    return inside;
+}
+
+__device__ __forceinline__ xci_stream d_stream(const xci_piece_work *work, bool news) {
+    const xci_chunk_job *job = d_job(work);
+    xci_stream stream;
+    stream.begin = news ? job->new_at : job->old_at;
+    stream.bytes = job->bytes;
+    stream.next = &d_list(work)->next[news];
+    return stream;
+}
+
 /* Loads the rows of a tile, leaves their masks, and tells whether there are changes. */
-template <bool ALIGNED>
-__device__ __forceinline__ bool d_load_tile(xci_stream *olds, xci_stream *news, int32_t left,
-                                            uint32_t bottom, uint4 *old_rows, uint4 *masks) {
-    const uint32_t lowest = ALIGNED ? bottom : max(bottom, max(olds->shift, news->shift));
-    const uint32_t highest = olds->bytes + (ALIGNED ? 0 : min(olds->shift, news->shift));
-    if (left >= (int32_t)lowest && (uint32_t)left + XCI_TILE_ROWS * XCI_ROW <= highest) {
-        d_load_rows<XCI_TILE_ROWS>(olds, left, old_rows);
-        d_load_rows<XCI_TILE_ROWS>(news, left, masks);
-#ifdef XT_PREFETCH
-        {
-            const int32_t ahead = left - XT_PREFETCH * (int32_t)(XCI_TILE_ROWS * XCI_ROW);
-            const uint32_t lines = XCI_TILE_ROWS * XCI_ROW / 128;
-            if (ahead >= (int32_t)lowest && d_lane() < 2 * lines) {
-                const uint8_t *at = (d_lane() < lines ? olds->begin : news->begin) + ahead + d_lane() % lines * 128;
-                asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
-            }
-        }
-#endif
+__device__ __forceinline__ bool d_load_tile(const xci_piece_work *work, const xci_inside *inside,
+                                            int32_t left, int32_t bottom, uint4 *old_rows,
+                                            uint4 *masks) {
+    const xci_stream olds = d_stream(work, false), news = d_stream(work, true);
+    if (left >= inside->lowest &&
+        left + (int32_t)(XCI_TILE_ROWS * XCI_ROW) <= inside->highest) {
+        d_load_rows<XCI_TILE_ROWS>(olds.begin, left, old_rows);
+        d_load_rows<XCI_TILE_ROWS>(news.begin, left, masks);
     } else {
-        d_load_edge_rows<XCI_TILE_ROWS>(olds, left, (int32_t)bottom, old_rows);
-        d_load_edge_rows<XCI_TILE_ROWS>(news, left, (int32_t)bottom, masks);
+        d_load_edge_rows<XCI_TILE_ROWS>(&olds, left, bottom, old_rows);
+        d_load_edge_rows<XCI_TILE_ROWS>(&news, left, bottom, masks);
     }
-    if (!ALIGNED) {
-        d_shift_rows<XCI_TILE_ROWS>(olds, left, (int32_t)bottom, old_rows);
-        d_shift_rows<XCI_TILE_ROWS>(news, left, (int32_t)bottom, masks);
+    if (inside->shifted) {
+        d_shift_rows<XCI_TILE_ROWS>(&olds, left, bottom, old_rows);
+        d_shift_rows<XCI_TILE_ROWS>(&news, left, bottom, masks);
     }
     uint32_t any = 0;
 #pragma unroll
@@ -378,33 +390,37 @@ __device__ __forceinline__ bool d_load_tile(xci_stream *olds, xci_stream *news, 
     return __any_sync(XCI_ALL, any != 0);
 }
 
-/* Bytes [bottom, top) of the chunk; top may lie behind its end. */
-template <bool ALIGNED>
+/* Bytes [bottom, top) of the chunk; top may lie behind its end. Batches are worked on where no rows
+ * are held in registers, and in one place, because they are long. */
 __device__ __forceinline__ void d_encode_piece(const xci_piece_work *work, xci_piece *piece,
                                                uint32_t bottom, uint32_t top, bool lz4) {
-    const xci_chunk_job *job = d_job(work);
-    xci_stream olds = d_stream_begin<ALIGNED>(job->old_at, job->bytes, top);
-    xci_stream news = d_stream_begin<ALIGNED>(job->new_at, job->bytes, top);
+    const xci_inside inside = d_look_inside(d_job(work), bottom);
+    if (inside.shifted) {
+        const xci_stream olds = d_stream(work, false), news = d_stream(work, true);
+        d_stream_begin(&olds, top);
+        d_stream_begin(&news, top);
+    }
     uint32_t waiting = 0;
-    for (int32_t left = (int32_t)top; left > (int32_t)bottom;) {
+    int32_t left = (int32_t)top;
+#pragma unroll 1
+    do {
         left -= (int32_t)(XCI_TILE_ROWS * XCI_ROW);
         uint4 old_rows[XCI_TILE_ROWS], masks[XCI_TILE_ROWS];
-        const bool any = d_load_tile<ALIGNED>(&olds, &news, left, bottom, old_rows, masks);
+        const bool any = d_load_tile(work, &inside, left, (int32_t)bottom, old_rows, masks);
         if (!lz4)
-            d_store_rows(job->slot, left, bottom, job->bytes, masks);
-        if (!any)
-            continue;
+            d_store_rows(d_job(work)->slot, left, bottom, d_job(work)->bytes, masks);
+        if (any) {
 #pragma unroll
-        for (uint32_t row = XCI_TILE_ROWS; row-- > 0;) {
-            const uint32_t offset = (uint32_t)left + row * XCI_ROW + d_lane() * XCI_VECTOR;
-            waiting += d_list_row(d_list(work), waiting, masks[row], old_rows[row], offset);
+            for (uint32_t row = XCI_TILE_ROWS; row-- > 0;) {
+                const uint32_t offset = (uint32_t)left + row * XCI_ROW + d_lane() * XCI_VECTOR;
+                waiting += d_list_row(d_list(work), waiting, masks[row], old_rows[row], offset);
+            }
+            __syncwarp();
         }
-        __syncwarp();
-        if (waiting >= XCI_WARP)
-            waiting = d_encode_batches(work, piece, waiting, false, lz4);
-    }
-    if (waiting > 0)
-        d_encode_batches(work, piece, waiting, true, lz4);
+        const bool last = left <= (int32_t)bottom;
+        if (waiting >= (last ? 1 : XCI_WARP))
+            waiting = d_encode_batches(work, piece, waiting, last, lz4);
+    } while (left > (int32_t)bottom);
     if (lz4)
         d_flush(work, piece, 0);
 }

@@ -36,15 +36,45 @@ __device__ __forceinline__ void d_store_shared_word(uint64_t *at, uint64_t v) {
     asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(at), "l"(v) : "memory");
 }
 
-/* Barrier `id` of the block's `threads`: some arrive and go on, others wait for all. What was
- * written before arriving is seen after waiting. */
-__device__ __forceinline__ void d_barrier_arrive(uint32_t id, uint32_t threads) {
-    __threadfence_block();
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+/* A barrier in shared memory. Phases are numbered from 0; one ends when `count` have arrived. What
+ * was written before arriving is seen after waiting. Barriers of shared memory, not those with
+ * numbers, because of these a multiprocessor has only as many as four blocks need. */
+__device__ __forceinline__ void d_barrier_init(uint64_t *barrier, uint32_t count) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(barrier)),
+                 "r"(count)
+                 : "memory");
 }
 
-__device__ __forceinline__ void d_barrier_wait(uint32_t id, uint32_t threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+/* One thread of a warp, for all of it. */
+__device__ __forceinline__ void d_barrier_arrive(uint64_t *barrier) {
+    __syncwarp();
+    if (d_lane() == 0)
+        asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(
+                         (uint32_t)__cvta_generic_to_shared(barrier))
+                     : "memory");
+}
+
+/* Waits for the end of `phase`; a whole warp. */
+__device__ __forceinline__ void d_barrier_wait(uint64_t *barrier, uint32_t phase) {
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(barrier), parity = phase & 1;
+    uint32_t over;
+    do {
+#if __CUDA_ARCH__ >= 900
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2;"
+                     " selp.u32 %0, 1, 0, p; }"
+                     : "=r"(over)
+                     : "r"(at), "r"(parity)
+                     : "memory");
+#else
+        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2;"
+                     " selp.u32 %0, 1, 0, p; }"
+                     : "=r"(over)
+                     : "r"(at), "r"(parity)
+                     : "memory");
+#endif
+    } while (over == 0);
+    __syncwarp();
 }
 
 __device__ __forceinline__ void d_pause(void) {

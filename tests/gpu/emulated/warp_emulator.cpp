@@ -8,7 +8,6 @@
 
 #define FIBER_STACK (96u << 10)
 #define WARP 32u
-#define BARRIERS 16u
 
 /* Collectives of a warp: values of the last two, so that a lane may be one ahead. */
 struct warp_state {
@@ -18,7 +17,7 @@ struct warp_state {
 };
 struct block_state {
     void *shared;
-    uint32_t arrived[BARRIERS], round[BARRIERS];
+    uint32_t arrived, round;
 };
 struct fiber {
     uint8_t *stack;
@@ -70,17 +69,15 @@ const uint64_t *emulated_collect(uint32_t mask, uint64_t value, int call) {
     return warp->values[which];
 }
 
-void emulated_barrier(uint32_t id, uint32_t threads, bool wait) {
-    if (id == 0 || id >= BARRIERS)
-        fail("no such barrier");
+void emulated_block_barrier(void) {
     block_state *in = now->in;
-    const uint32_t round = in->round[id];
+    const uint32_t round = in->round;
     ++progress;
-    if (++in->arrived[id] == threads) {
-        in->arrived[id] = 0;
-        ++in->round[id];
+    if (++in->arrived == blockDim.x) {
+        in->arrived = 0;
+        ++in->round;
     }
-    while (wait && in->round[id] == round)
+    while (in->round == round)
         emulated_yield();
 }
 

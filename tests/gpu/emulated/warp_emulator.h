@@ -1,5 +1,5 @@
 /* Runs kernels of the CUDA backend on the host, so that their logic is tested where there is no GPU.
- * Every thread is a fiber that runs until it waits: at a collective of its warp, at a numbered
+ * Every thread is a fiber that runs until it waits: at a collective of its warp, at a
  * barrier of its block, or in d_pause(). A collective that not all lanes of a warp reach, or that
  * they reach by different calls, ends the program with a message. Fibers run in an order that
  * changes, so that a missing synchronisation tends to show. Does not model caches, the memory model
@@ -44,18 +44,37 @@ void emulated_yield(void);
 /* Gives `value` to the warp and waits for all lanes; `call` tells calls apart. Returns all values,
  * good until the lane's next collective. */
 const uint64_t *emulated_collect(uint32_t mask, uint64_t value, int call);
-void emulated_barrier(uint32_t id, uint32_t threads, bool wait);
+/* Waits for all threads of the block. */
+void emulated_block_barrier(void);
 
 static inline uint32_t d_lane(void) { return threadIdx.x % 32; }
 static inline uint4 d_load_once(const uint4 *at) { return *at; }
 static inline uint64_t d_load_shared_word(const uint64_t *at) { return *(const volatile uint64_t *)at; }
 static inline void d_store_shared_word(uint64_t *at, uint64_t v) { *(volatile uint64_t *)at = v; }
-static inline void d_barrier_arrive(uint32_t id, uint32_t n) { emulated_barrier(id, n, false); }
-static inline void d_barrier_wait(uint32_t id, uint32_t n) { emulated_barrier(id, n, true); }
 static inline void d_pause(void) { emulated_yield(); }
 static inline void d_copy_async(uint4 *to, const uint4 *from) { *to = *from; }
 static inline void d_copy_async_wait(void) {}
 #define XCI_SHARED_MEMORY(name) uint4 *const name = (uint4 *)emulated_shared
+
+static inline void __syncwarp(void) { emulated_collect(0xffffffff, 0, 2); }
+static inline void __syncthreads(void) { emulated_block_barrier(); }
+/* Count, arrivals that are missing, phase. */
+static inline void d_barrier_init(uint64_t *barrier, uint32_t count) {
+    *barrier = (uint64_t)count << 48 | (uint64_t)count << 32;
+}
+static inline void d_barrier_arrive(uint64_t *barrier) {
+    __syncwarp();
+    if (d_lane() != 0)
+        return;
+    *barrier -= UINT64_C(1) << 32;
+    if ((*barrier >> 32 & 0xffff) == 0)
+        *barrier += (*barrier >> 48) << 32 | 1;
+}
+static inline void d_barrier_wait(uint64_t *barrier, uint32_t phase) {
+    while ((*(volatile uint64_t *)barrier & 1) == (phase & 1))
+        emulated_yield();
+    __syncwarp();
+}
 
 static inline uint32_t __ballot_sync(uint32_t mask, bool v) {
     const uint64_t *all = emulated_collect(mask, v, 1);
@@ -65,7 +84,6 @@ static inline uint32_t __ballot_sync(uint32_t mask, bool v) {
     return bits;
 }
 static inline bool __any_sync(uint32_t mask, bool v) { return __ballot_sync(mask, v) != 0; }
-static inline void __syncwarp(void) { emulated_collect(0xffffffff, 0, 2); }
 template <typename T> static inline T __shfl_sync(uint32_t mask, T v, uint32_t lane) {
     return (T)emulated_collect(mask, (uint64_t)v, 3)[lane % 32];
 }
