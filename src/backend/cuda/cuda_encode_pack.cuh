@@ -296,7 +296,8 @@ __device__ __forceinline__ void d_place_chunk(const xci_pack *pack,
         return;
     if (call->codec == XORCAST_CODEC_LZ4) {
         d_stage_pieces(pack);
-        d_copy_async_wait();
+        d_copy_async_group();
+        d_copy_async_wait<0>();
         __syncwarp();
     }
     d_write_block(pack, &joint, &plan, codec, call->codec, call->blocks + place);

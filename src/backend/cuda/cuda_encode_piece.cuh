@@ -20,10 +20,7 @@
 
 #define XCI_RING 2048u
 #define XCI_FLUSH XCI_ROW
-#ifndef XCI_TILE_ROWS
-#define XCI_TILE_ROWS 4u
-#endif
-#define XCI_LIST (32u + XCI_TILE_ROWS * 64u) /* at most 31 words wait, and a row adds 64 */
+#define XCI_LIST 96u /* at most 31 words wait, and a row adds 64 */
 
 /* What a batch can add to the ring, without length bytes that grow with the piece: 32 words with
  * their gaps, 64 sequences of four bytes, 17 literal lengths and 32 match lengths of one byte. */
@@ -34,7 +31,6 @@
 typedef struct xci_list {
     uint64_t masks[XCI_LIST], olds[XCI_LIST];
     uint32_t offsets[XCI_LIST];
-    uint4 next[2]; /* of the streams of old and new */
 } xci_list;
 
 /* What the packer needs of a piece. */
@@ -56,7 +52,7 @@ typedef struct xci_chunk_job {
 } xci_chunk_job;
 
 typedef struct xci_piece_work {
-    uint32_t job_at, list_at, ring_at; /* in shared memory; not pointers, so that it is seen to be that */
+    uint32_t job_at, list_at, ring_at, tiles_at; /* in shared memory */
     uint8_t *slot_end;
     uint32_t ring_limit; /* more than this must not wait in the ring when a batch begins */
     uint64_t tops;
@@ -71,11 +67,6 @@ __host__ __device__ static inline uint32_t xci_piece_bytes(uint32_t bytes, uint3
 /* Room for it in a slot. */
 __host__ __device__ static inline uint32_t xci_piece_room(uint32_t piece_bytes) {
     return (piece_bytes + piece_bytes / 128 + 64 + XCI_FLUSH - 1) / XCI_FLUSH * XCI_FLUSH;
-}
-
-__device__ __forceinline__ uint8_t *d_near(uint32_t at) {
-    XCI_SHARED_MEMORY(shared);
-    return (uint8_t *)shared + at;
 }
 
 __device__ __forceinline__ xci_list *d_list(const xci_piece_work *work) {
@@ -329,98 +320,114 @@ __device__ __forceinline__ uint32_t d_any_bit(uint4 v) {
     return v.x | v.y | v.z | v.w;
 }
 
-/* For raw blocks: the masks as they are, at their place in the chunk's slot. */
-__device__ __forceinline__ void d_store_rows(uint8_t *slot, int32_t left, uint32_t bottom,
-                                             uint32_t bytes, const uint4 *masks) {
-#pragma unroll
+/* The mask of a row's vector. */
+__device__ __forceinline__ uint4 d_mask_row(const xci_stream *olds, const xci_stream *news,
+                                            uint32_t tile, uint32_t row) {
+    return d_xor(d_row(olds, tile, row), d_row(news, tile, row));
+}
+
+/* For raw blocks: the masks of a tile as they are, at their place in the chunk's slot. */
+__device__ __forceinline__ void d_store_tile(const xci_stream *olds, const xci_stream *news,
+                                             uint32_t tile, uint8_t *slot, int32_t left,
+                                             int32_t bottom) {
+#pragma unroll 1
     for (uint32_t row = 0; row < XCI_TILE_ROWS; ++row) {
         const int32_t offset = left + (int32_t)(row * XCI_ROW + d_lane() * XCI_VECTOR);
-        if (offset >= (int32_t)bottom && offset < (int32_t)bytes)
-            *(uint4 *)(slot + offset) = masks[row];
+        if (offset >= bottom && offset < (int32_t)olds->bytes)
+            *(uint4 *)(slot + offset) = d_mask_row(olds, news, tile, row);
     }
 }
 
-/* Where tiles may be loaded without looking at each vector. */
-typedef struct xci_inside {
-    int32_t lowest, highest;
-    bool shifted; /* old, new or both do not lie aligned */
-} xci_inside;
-
-__device__ __forceinline__ xci_inside d_look_inside(const xci_chunk_job *job, uint32_t bottom) {
-    const uint32_t olds = d_shift_of(job->old_at), news = d_shift_of(job->new_at);
-    xci_inside inside;
-    inside.lowest = (int32_t)max(bottom, max(olds, news));
-    inside.highest = (int32_t)(job->bytes + min(olds, news));
-    inside.shifted = (olds | news) != 0;
-    return inside;
-}
-
-__device__ __forceinline__ xci_stream d_stream(const xci_piece_work *work, bool news) {
-    const xci_chunk_job *job = d_job(work);
-    xci_stream stream;
-    stream.begin = news ? job->new_at : job->old_at;
-    stream.bytes = job->bytes;
-    stream.next = &d_list(work)->next[news];
-    return stream;
-}
-
-/* Loads the rows of a tile, leaves their masks, and tells whether there are changes. */
-__device__ __forceinline__ bool d_load_tile(const xci_piece_work *work, const xci_inside *inside,
-                                            int32_t left, int32_t bottom, uint4 *old_rows,
-                                            uint4 *masks) {
-    const xci_stream olds = d_stream(work, false), news = d_stream(work, true);
-    if (left >= inside->lowest &&
-        left + (int32_t)(XCI_TILE_ROWS * XCI_ROW) <= inside->highest) {
-        d_load_rows<XCI_TILE_ROWS>(olds.begin, left, old_rows);
-        d_load_rows<XCI_TILE_ROWS>(news.begin, left, masks);
-    } else {
-        d_load_edge_rows<XCI_TILE_ROWS>(&olds, left, bottom, old_rows);
-        d_load_edge_rows<XCI_TILE_ROWS>(&news, left, bottom, masks);
-    }
-    if (inside->shifted) {
-        d_shift_rows<XCI_TILE_ROWS>(&olds, left, bottom, old_rows);
-        d_shift_rows<XCI_TILE_ROWS>(&news, left, bottom, masks);
-    }
+__device__ __forceinline__ bool d_tile_changed(const xci_stream *olds, const xci_stream *news,
+                                               uint32_t tile) {
     uint32_t any = 0;
 #pragma unroll
-    for (uint32_t row = 0; row < XCI_TILE_ROWS; ++row) {
-        masks[row] = d_xor(masks[row], old_rows[row]);
-        any |= d_any_bit(masks[row]);
-    }
+    for (uint32_t row = 0; row < XCI_TILE_ROWS; ++row)
+        any |= d_any_bit(d_mask_row(olds, news, tile, row));
     return __any_sync(XCI_ALL, any != 0);
 }
 
-/* Bytes [bottom, top) of the chunk; top may lie behind its end. Batches are worked on where no rows
- * are held in registers, and in one place, because they are long. */
-__device__ __forceinline__ void d_encode_piece(const xci_piece_work *work, xci_piece *piece,
-                                               uint32_t bottom, uint32_t top, bool lz4) {
-    const xci_inside inside = d_look_inside(d_job(work), bottom);
-    if (inside.shifted) {
-        const xci_stream olds = d_stream(work, false), news = d_stream(work, true);
-        d_stream_begin(&olds, top);
-        d_stream_begin(&news, top);
+/* Lists the changed words of a tile's row, if it is not before the piece. Returns how many. */
+__device__ __forceinline__ uint32_t d_list_tile_row(const xci_stream *olds, const xci_stream *news,
+                                                    xci_list *list, uint32_t waiting, uint32_t tile,
+                                                    uint32_t row, int32_t left, int32_t bottom) {
+    const int32_t offset = left + (int32_t)(row * XCI_ROW);
+    if (offset < bottom)
+        return 0;
+    const uint4 old_part = d_row(olds, tile, row);
+    const uint4 mask = d_xor(old_part, d_row(news, tile, row));
+    return d_list_row(list, waiting, mask, old_part, (uint32_t)offset + d_lane() * XCI_VECTOR);
+}
+
+/* Fetches the first tiles, and what lies behind them. */
+__device__ __forceinline__ void d_begin_tiles(const xci_stream *olds, const xci_stream *news,
+                                              int32_t top, int32_t bottom) {
+    if (d_lane() == 0) {
+        d_fetch_edge(olds, &d_tiles(olds)->next, top, olds->shift != 0);
+        d_fetch_edge(news, &d_tiles(news)->next, top, news->shift != 0);
     }
-    uint32_t waiting = 0;
-    int32_t left = (int32_t)top;
+#pragma unroll 1
+    for (uint32_t tile = 0; tile + 1 < XCI_TILES; ++tile) {
+        const int32_t left = top - (int32_t)((tile + 1) * XCI_TILE);
+        if (left + (int32_t)XCI_TILE > bottom) {
+            d_fetch_tile(olds, tile, left, bottom);
+            d_fetch_tile(news, tile, left, bottom);
+        }
+        d_copy_async_group();
+    }
+}
+
+/* Fetches the last of the tiles that are on their way, and waits for the first. */
+__device__ __forceinline__ void d_next_tile(const xci_stream *olds, const xci_stream *news,
+                                            uint32_t tile, int32_t left, int32_t bottom) {
+    const int32_t ahead = left - (int32_t)((XCI_TILES - 1) * XCI_TILE);
+    if (ahead + (int32_t)XCI_TILE > bottom) {
+        const uint32_t to = tile == 0 ? XCI_TILES - 1 : tile - 1;
+        d_fetch_tile(olds, to, ahead, bottom);
+        d_fetch_tile(news, to, ahead, bottom);
+    }
+    d_copy_async_group();
+    d_copy_async_wait<XCI_TILES - 1>();
+    __syncwarp();
+}
+
+/* Bytes [bottom, top) of the chunk; top may lie behind its end. There is one place that works on
+ * batches, because that is long. */
+__device__ __forceinline__ void d_encode_piece(const xci_piece_work *work, xci_piece *piece,
+                                               int32_t bottom, int32_t top, bool lz4) {
+    const xci_chunk_job *job = d_job(work);
+    const uint32_t tiles_at = work->tiles_at;
+    const xci_stream olds = d_stream(tiles_at, job->old_at, job->bytes);
+    const xci_stream news =
+        d_stream(tiles_at + (uint32_t)sizeof(xci_tiles), job->new_at, job->bytes);
+    uint32_t waiting = 0, tile = 0;
+    int32_t left = top;
+    d_begin_tiles(&olds, &news, top, bottom);
 #pragma unroll 1
     do {
-        left -= (int32_t)(XCI_TILE_ROWS * XCI_ROW);
-        uint4 old_rows[XCI_TILE_ROWS], masks[XCI_TILE_ROWS];
-        const bool any = d_load_tile(work, &inside, left, (int32_t)bottom, old_rows, masks);
+        left -= (int32_t)XCI_TILE;
+        d_next_tile(&olds, &news, tile, left, bottom);
         if (!lz4)
-            d_store_rows(d_job(work)->slot, left, bottom, d_job(work)->bytes, masks);
-        if (any) {
-#pragma unroll
-            for (uint32_t row = XCI_TILE_ROWS; row-- > 0;) {
-                const uint32_t offset = (uint32_t)left + row * XCI_ROW + d_lane() * XCI_VECTOR;
-                waiting += d_list_row(d_list(work), waiting, masks[row], old_rows[row], offset);
+            d_store_tile(&olds, &news, tile, d_job(work)->slot, left, bottom);
+        uint32_t row = d_tile_changed(&olds, &news, tile) ? XCI_TILE_ROWS : 0;
+#pragma unroll 1
+        do {
+            if (row > 0) {
+                --row;
+                waiting += d_list_tile_row(&olds, &news, d_list(work), waiting, tile, row, left,
+                                           bottom);
+                __syncwarp();
             }
-            __syncwarp();
-        }
-        const bool last = left <= (int32_t)bottom;
-        if (waiting >= (last ? 1 : XCI_WARP))
-            waiting = d_encode_batches(work, piece, waiting, last, lz4);
-    } while (left > (int32_t)bottom);
+            const bool last = row == 0 && left <= bottom;
+            if (waiting >= (last ? 1 : XCI_WARP))
+                waiting = d_encode_batches(work, piece, waiting, last, lz4);
+        } while (row > 0);
+        __syncwarp();
+        d_leave_tile(&olds, tile);
+        d_leave_tile(&news, tile);
+        __syncwarp();
+        tile = tile + 1 == XCI_TILES ? 0 : tile + 1;
+    } while (left > bottom);
     if (lz4)
         d_flush(work, piece, 0);
 }
