@@ -150,33 +150,37 @@ __device__ __forceinline__ uint32_t d_put_bytes(xci_sink sink, uint32_t at, uint
     return at;
 }
 
-__device__ __forceinline__ uint32_t d_put_run(xci_sink sink, uint32_t at, xci_run run,
-                                              xci_close close, xci_fill *head, xci_fill *tail) {
-    if (close.match != 0)
-        at = d_put_head(sink, at, close.end - run.anchor, close.match, head);
-    return d_put_match(sink, at, run.match, tail);
-}
-
-/* The lane's bytes, from `at` on; a whole warp. */
+/* The lane's bytes, from `at` on: right of the inner run, then, where there is one, left of it. A
+ * whole warp. */
 __device__ __forceinline__ void d_put_word(xci_sink sink, uint32_t at, const xci_word *word,
                                            bool active) {
-    xci_fill fills[3] = {{0, 0}, {0, 0}, {0, 0}};
-    if (active) {
-        at = d_put_zeros(sink, at, word->gap);
-        if (word->outer.match != 0)
-            at = d_put_run(sink, at, word->outer, word->outer_close, &fills[0], &fills[1]);
-        at = d_put_bytes(sink, at, word->mask, word->right_first - word->offset,
-                         word->end - word->offset);
-        if (word->inner.match != 0) {
-            at = d_put_zeros(sink, at, word->right_first - word->inner.anchor);
-            xci_fill none;
-            at = d_put_run(sink, at, word->inner, word->inner_close, &fills[2], &none);
-            at = d_put_bytes(sink, at, word->mask, word->first - word->offset,
-                             word->left_end - word->offset);
+    uint32_t gap = word->gap, first = word->right_first, end = word->end;
+    xci_run run = word->outer;
+    xci_close close = word->outer_close;
+    bool right = true;
+#pragma unroll 1
+    while (__any_sync(XCI_ALL, active)) {
+        xci_fill fills[2] = {{0, 0}, {0, 0}};
+        if (active) {
+            at = d_put_zeros(sink, at, gap);
+            if (run.match != 0 && close.match != 0)
+                at = d_put_head(sink, at, close.end - run.anchor, close.match, &fills[0]);
+            if (run.match != 0)
+                at = d_put_match(sink, at, run.match, &fills[1]);
+            at = d_put_bytes(sink, at, word->mask, first - word->offset, end - word->offset);
         }
+        if (__any_sync(XCI_ALL, (fills[0].count | fills[1].count) != 0)) {
+            d_put_fills(sink, &fills[0]);
+            d_put_fills(sink, &fills[1]);
+        }
+        active = active && right && word->inner.match != 0;
+        right = false;
+        gap = word->right_first - word->inner.anchor;
+        first = word->first;
+        end = word->left_end;
+        run = word->inner;
+        close = word->inner_close;
     }
-    for (uint32_t i = 0; i < 3; ++i)
-        d_put_fills(sink, &fills[i]);
     __syncwarp();
 }
 
