@@ -36,14 +36,13 @@ typedef struct xci_encode_buffer {
     uint64_t ready, done; /* barriers: it holds a chunk; its pieces are done */
 } xci_encode_buffer;
 
-/* A block's shared memory: buffers, pieces by buffer and worker, then rings, stages, lists and tiles of
- * each worker. */
+/* A block's shared memory: buffers, pieces by buffer and worker, then rings, stages and lists of each
+ * worker. */
 typedef struct xci_encode_memory {
     xci_encode_buffer *buffers;
     xci_piece *pieces;
     uint8_t *rings, *stage;
     xci_list *lists;
-    xci_tiles *tiles; /* of old and new */
 } xci_encode_memory;
 
 __host__ __device__ static inline uint32_t xci_buffers_bytes(uint32_t buffers) {
@@ -56,9 +55,7 @@ __host__ __device__ static inline uint32_t xci_pieces_bytes(uint32_t workers, ui
 
 __host__ __device__ static inline uint32_t xci_encode_shared(uint32_t workers, uint32_t buffers) {
     return xci_buffers_bytes(buffers) + xci_pieces_bytes(workers, buffers) +
-           workers * (XCI_RING + XCI_STAGE + (uint32_t)sizeof(xci_list) +
-                      2 * (uint32_t)sizeof(xci_tiles)) +
-           XCI_STAGE_GAP;
+           workers * (XCI_RING + XCI_STAGE + (uint32_t)sizeof(xci_list)) + XCI_STAGE_GAP;
 }
 
 __device__ __forceinline__ xci_encode_memory d_divide_memory(uint4 *shared, uint32_t workers,
@@ -72,7 +69,6 @@ __device__ __forceinline__ xci_encode_memory d_divide_memory(uint4 *shared, uint
     memory.rings = at;
     memory.stage = at + workers * XCI_RING;
     memory.lists = (xci_list *)(memory.stage + workers * XCI_STAGE + XCI_STAGE_GAP);
-    memory.tiles = (xci_tiles *)(memory.lists + workers);
     return memory;
 }
 
@@ -167,22 +163,28 @@ __device__ __forceinline__ void d_run_packer(const xci_cuda_encode_call *call,
 }
 
 /* Works on piece `worker` of the chunk. */
-__device__ __forceinline__ void d_work_on_chunk(const xci_piece_work *work, xci_piece *piece_out,
-                                                uint32_t worker, uint32_t piece_bytes, bool lz4) {
-    const xci_chunk_job *job = d_job(work);
-    const uint32_t bottom = worker * piece_bytes, top = bottom + piece_bytes;
-    xci_piece piece = {};
-    if (bottom < job->bytes)
-        d_encode_piece(work, &piece, (int32_t)bottom, (int32_t)top, lz4);
-    if (piece.end != 0) {
-        piece.tally.bits = d_sum(piece.tally.bits);
-        piece.tally.bytes = d_sum(piece.tally.bytes);
-        piece.tally.elements = d_sum(piece.tally.elements);
-        piece.tally.low = d_sum64(piece.tally.low);
-        piece.tally.high = d_sum64(piece.tally.high);
-    }
+__device__ __forceinline__ void d_work_on_chunk(const xci_piece_work *work, uint32_t worker,
+                                                uint32_t piece_bytes, bool lz4) {
+    const uint32_t bottom = worker * piece_bytes;
+    xci_piece *piece = d_piece(work);
+    xci_list *list = d_list(work);
+    if (d_lane() < sizeof(xci_piece) / 4)
+        ((uint32_t *)piece)[d_lane()] = 0;
+    list->counts[0][d_lane()] = list->counts[1][d_lane()] = list->counts[2][d_lane()] = 0;
+    list->sums[0][d_lane()] = list->sums[1][d_lane()] = 0;
+    __syncwarp();
+    if (bottom < d_job(work)->bytes)
+        d_encode_piece(work, bottom, bottom + piece_bytes, lz4);
+    if (piece->state.end == 0)
+        return;
+    xci_cuda_tally tally;
+    tally.bits = d_sum(list->counts[0][d_lane()]);
+    tally.bytes = d_sum(list->counts[1][d_lane()]);
+    tally.elements = d_sum(list->counts[2][d_lane()]);
+    tally.low = d_sum64(list->sums[0][d_lane()]);
+    tally.high = d_sum64(list->sums[1][d_lane()]);
     if (d_lane() == 0)
-        *piece_out = piece;
+        piece->tally = tally;
     __syncwarp();
 }
 
@@ -200,15 +202,13 @@ __device__ __forceinline__ void d_run_worker(const xci_cuda_encode_call *call,
             return;
         const uint32_t piece_bytes = xci_piece_bytes(job->bytes, workers);
         xci_piece_work work;
-        work.job_at = d_near_at(job);
-        work.list_at = d_near_at(&memory->lists[worker]);
-        work.ring_at = d_near_at(memory->rings + worker * XCI_RING);
-        work.tiles_at = d_near_at(&memory->tiles[2 * worker]);
+        work.job_at = (uint32_t)((const uint8_t *)job - d_near(0));
+        work.list_at = (uint32_t)((uint8_t *)&memory->lists[worker] - d_near(0));
+        work.ring_at = (uint32_t)(memory->rings + worker * XCI_RING - d_near(0));
         work.slot_end = job->slot + (worker + 1) * xci_piece_room(piece_bytes);
         work.ring_limit = XCI_RING - XCI_BATCH_BYTES - piece_bytes / 255;
-        work.tops = d_element_tops(job->element_bytes);
-        d_work_on_chunk(&work, &memory->pieces[buffer * workers + worker], worker, piece_bytes,
-                        call->codec == XORCAST_CODEC_LZ4);
+        work.piece_at = (uint32_t)((uint8_t *)&memory->pieces[buffer * workers + worker] - d_near(0));
+        d_work_on_chunk(&work, worker, piece_bytes, call->codec == XORCAST_CODEC_LZ4);
         d_barrier_arrive(&in->done);
     }
 }

@@ -23,7 +23,7 @@ typedef struct xci_pack {
 /* A lane's part of the block, from right to left: `gap` zeros, the run to its right if that is
  * copied, the piece's tail, the token that was left out, the rest of the piece. */
 typedef struct xci_joint {
-    xci_piece piece;
+    xci_piece_state piece;
     uint32_t gap;
     xci_run run;
     xci_close run_close, tail_close, own; /* own: of literals to the left of the piece */
@@ -43,8 +43,8 @@ __device__ __forceinline__ void d_join_pieces(const xci_pack *pack, xci_joint *j
                                               xci_block_plan *plan) {
     const uint32_t bytes = pack->job->bytes, before_me = (1u << d_lane()) - 1;
     const bool mine = d_lane() < pack->workers;
-    xci_piece *piece = &joint->piece;
-    *piece = pack->pieces[mine ? pack->workers - 1 - d_lane() : 0];
+    xci_piece_state *piece = &joint->piece;
+    *piece = pack->pieces[mine ? pack->workers - 1 - d_lane() : 0].state;
     const bool active = mine && piece->end != 0;
     plan->lanes = __ballot_sync(XCI_ALL, active);
     const uint32_t right = plan->lanes & before_me;
@@ -124,7 +124,7 @@ __device__ __forceinline__ const uint8_t *d_stage_end(const xci_pack *pack, uint
 /* Fetches the ends of all pieces from L2, all at once. */
 __device__ __forceinline__ void d_stage_pieces(const xci_pack *pack) {
     for (uint32_t worker = 0; worker < pack->workers; ++worker) {
-        const uint32_t bytes = min(pack->pieces[worker].size, XCI_STAGE);
+        const uint32_t bytes = min(pack->pieces[worker].state.size, XCI_STAGE);
         const uint4 *from = (const uint4 *)d_slot_end(pack, worker);
         uint4 *to = (uint4 *)d_stage_end(pack, worker);
         for (uint32_t i = d_lane(); i * XCI_VECTOR < bytes; i += XCI_WARP)
@@ -147,7 +147,7 @@ __device__ __forceinline__ void d_copy_piece(const xci_pack *pack, uint32_t work
 __device__ __forceinline__ void d_copy_pieces(const xci_pack *pack, const xci_joint *joint,
                                               uint32_t lanes, uint8_t *end, uint32_t at,
                                               uint32_t hole) {
-    const xci_piece *piece = &joint->piece;
+    const xci_piece_state *piece = &joint->piece;
     const uint32_t tail = piece->close.match != 0 ? piece->tail_size : piece->size;
     while (lanes != 0) {
         const uint32_t lane = d_highest(lanes), worker = pack->workers - 1 - lane;
@@ -168,7 +168,7 @@ __device__ __forceinline__ void d_write_lz4(const xci_pack *pack, const xci_join
     xci_fill fills[3] = {{0, 0}, {0, 0}, {0, 0}};
     uint32_t at = joint->at, hole = 0;
     if ((plan->lanes >> d_lane() & 1) != 0) {
-        const xci_piece *piece = &joint->piece;
+        const xci_piece_state *piece = &joint->piece;
         at = d_put_zeros(sink, at, joint->gap);
         if (joint->run.match != 0) {
             at = d_put_head(sink, at, joint->run_close.end - joint->run.anchor,
@@ -204,7 +204,7 @@ __device__ __forceinline__ void d_write_lz4(const xci_pack *pack, const xci_join
 __device__ __forceinline__ void d_write_raw_piece(const xci_pack *pack, uint32_t worker,
                                                   uint8_t *block) {
     const xci_chunk_job *job = pack->job;
-    const xci_piece *piece = &pack->pieces[worker];
+    const xci_piece_state *piece = &pack->pieces[worker].state;
     const uint32_t begin = min(worker * pack->piece_bytes, job->bytes);
     const uint32_t end = min(begin + pack->piece_bytes, job->bytes);
     if (piece->end == 0) {
@@ -269,7 +269,9 @@ __device__ __forceinline__ void d_finish_chunk(const xci_pack *pack,
     xci_cuda_result result;
     d_size_block(pack, call->codec, &joint, &plan, &result.block_codec);
     d_say_size(words, job->index, plan.size);
-    d_set_counts(&result, &joint.piece.tally, (plan.lanes >> d_lane() & 1) != 0);
+    const bool active = (plan.lanes >> d_lane() & 1) != 0;
+    const xci_cuda_tally tally = pack->pieces[active ? pack->workers - 1 - d_lane() : 0].tally;
+    d_set_counts(&result, &tally, active);
     result.block_bytes = plan.size;
     result.block_offset = 0;
     result.status = XORCAST_OK;
@@ -296,8 +298,7 @@ __device__ __forceinline__ void d_place_chunk(const xci_pack *pack,
         return;
     if (call->codec == XORCAST_CODEC_LZ4) {
         d_stage_pieces(pack);
-        d_copy_async_group();
-        d_copy_async_wait<0>();
+        d_copy_async_wait();
         __syncwarp();
     }
     d_write_block(pack, &joint, &plan, codec, call->codec, call->blocks + place);

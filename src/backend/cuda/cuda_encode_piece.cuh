@@ -9,6 +9,9 @@
  *     piece in memory:  literals | match, token, literals | ... | match || literals
  *     `size` bytes      head group                                  hole  tail group, `tail_size`
  *
+ * The state of a piece and the lanes' tallies live in shared memory between batches, because
+ * registers are needed for rows then, and spilled ones would miss in the little L1 that is left.
+ *
  * The token before the tail group depends on what follows the piece, so it is missing: a hole. The
  * head group's token depends on what precedes. A piece without a match is all tail. */
 #ifndef XCI_CUDA_ENCODE_PIECE_CUH
@@ -20,7 +23,10 @@
 
 #define XCI_RING 2048u
 #define XCI_FLUSH XCI_ROW
-#define XCI_LIST 96u /* at most 31 words wait, and a row adds 64 */
+#ifndef XCI_TILE_ROWS
+#define XCI_TILE_ROWS 4u
+#endif
+#define XCI_LIST (32u + XCI_TILE_ROWS * 64u) /* at most 31 words wait, and a row adds 64 */
 
 /* What a batch can add to the ring, without length bytes that grow with the piece: 32 words with
  * their gaps, 64 sequences of four bytes, 17 literal lengths and 32 match lengths of one byte. */
@@ -31,14 +37,23 @@
 typedef struct xci_list {
     uint64_t masks[XCI_LIST], olds[XCI_LIST];
     uint32_t offsets[XCI_LIST];
+    uint4 next[2]; /* of the streams of old and new */
+    /* of each lane: bits, bytes, elements changed; lanes of the digest's change */
+    uint32_t counts[3][XCI_WARP];
+    uint64_t sums[2][XCI_WARP];
 } xci_list;
 
-/* What the packer needs of a piece. */
-typedef struct xci_piece {
+/* How far a piece is. */
+typedef struct xci_piece_state {
     uint32_t first, end;   /* from the first to behind the last changed byte; end 0: none */
     uint32_t size, flushed; /* bytes; of these, moved to the slot: in the end, all */
     uint32_t tail_anchor, tail_size;
     xci_close close; /* of the head group; match 0: no match in the piece */
+} xci_piece_state;
+
+/* What the packer needs of a piece. */
+typedef struct xci_piece {
+    xci_piece_state state;
     xci_cuda_tally tally;
 } xci_piece;
 
@@ -52,10 +67,9 @@ typedef struct xci_chunk_job {
 } xci_chunk_job;
 
 typedef struct xci_piece_work {
-    uint32_t job_at, list_at, ring_at, tiles_at; /* in shared memory */
+    uint32_t job_at, list_at, ring_at, piece_at; /* in shared memory; not pointers, so that it is seen to be that */
     uint8_t *slot_end;
     uint32_t ring_limit; /* more than this must not wait in the ring when a batch begins */
-    uint64_t tops;
 } xci_piece_work;
 
 /* Bytes of the piece of each of `workers` warps; the last one's may be less. */
@@ -69,25 +83,35 @@ __host__ __device__ static inline uint32_t xci_piece_room(uint32_t piece_bytes) 
     return (piece_bytes + piece_bytes / 128 + 64 + XCI_FLUSH - 1) / XCI_FLUSH * XCI_FLUSH;
 }
 
+__device__ __forceinline__ uint8_t *d_near(uint32_t at) {
+    XCI_SHARED_MEMORY(shared);
+    return (uint8_t *)shared + at;
+}
+
 __device__ __forceinline__ xci_list *d_list(const xci_piece_work *work) {
     return (xci_list *)d_near(work->list_at);
+}
+
+__device__ __forceinline__ xci_piece *d_piece(const xci_piece_work *work) {
+    return (xci_piece *)d_near(work->piece_at);
 }
 
 __device__ __forceinline__ const xci_chunk_job *d_job(const xci_piece_work *work) {
     return (const xci_chunk_job *)d_near(work->job_at);
 }
 
-/* Moves whole rows from the ring to the slot until at most `limit` bytes wait. */
-__device__ __forceinline__ void d_flush(const xci_piece_work *work, xci_piece *piece,
-                                        uint32_t limit) {
+/* Moves whole rows from the ring to the slot until at most `limit` bytes wait. Returns the bytes
+ * moved in all. */
+__device__ __forceinline__ uint32_t d_flush(const xci_piece_work *work, uint32_t size,
+                                            uint32_t flushed, uint32_t limit) {
     const uint8_t *ring = d_near(work->ring_at);
-    while (piece->flushed + limit < piece->size) {
-        piece->flushed += XCI_FLUSH;
-        const uint32_t from = (0u - piece->flushed) % XCI_RING + d_lane() * XCI_VECTOR;
-        *(uint4 *)(work->slot_end - piece->flushed + d_lane() * XCI_VECTOR) =
+    while (flushed + limit < size) {
+        flushed += XCI_FLUSH;
+        const uint32_t from = (0u - flushed) % XCI_RING + d_lane() * XCI_VECTOR;
+        *(uint4 *)(work->slot_end - flushed + d_lane() * XCI_VECTOR) =
             *(const uint4 *)(ring + from);
     }
-    __syncwarp();
+    return flushed;
 }
 
 /* A lane's word in a batch, as the writer sees it: from right to left the gap to the next word,
@@ -186,7 +210,7 @@ __device__ __forceinline__ void d_put_word(xci_sink sink, uint32_t at, const xci
 
 /* The gaps between words, and what closes each run: the nearest run to the right, in an earlier
  * lane or batch. Hands out the lanes that have a run, and each lane's own close. */
-__device__ __forceinline__ uint32_t d_join_words(xci_word *word, const xci_piece *piece,
+__device__ __forceinline__ uint32_t d_join_words(xci_word *word, const xci_piece_state *piece,
                                                  bool active, uint32_t bytes,
                                                  xci_close *own_out) {
     uint32_t next = __shfl_up_sync(XCI_ALL, word->first, 1);
@@ -215,7 +239,7 @@ __device__ __forceinline__ uint32_t d_join_words(xci_word *word, const xci_piece
 }
 
 /* The first run of a piece: literals up to it are the tail, and no token is written for them. */
-__device__ __forceinline__ void d_note_tail(xci_piece *piece, const xci_word *word, uint32_t at,
+__device__ __forceinline__ void d_note_tail(xci_piece_state *piece, const xci_word *word, uint32_t at,
                                             uint32_t lane) {
     const bool outer = word->outer.match != 0;
     const uint32_t anchor = outer ? word->outer.anchor : word->inner.anchor;
@@ -224,36 +248,51 @@ __device__ __forceinline__ void d_note_tail(xci_piece *piece, const xci_word *wo
     piece->tail_size = __shfl_sync(XCI_ALL, at + word->gap + right, lane);
 }
 
+/* Adds the lane's word to its tally. */
+__device__ __forceinline__ void d_tally_listed(const xci_piece_work *work, uint32_t place) {
+    xci_list *list = d_list(work);
+    xci_cuda_tally tally = {0, 0, 0, 0, 0};
+    d_tally_word(&tally, &d_job(work)->keys, list->offsets[place], list->olds[place],
+                 list->masks[place], d_element_tops(d_job(work)->element_bytes));
+    list->counts[0][d_lane()] += tally.bits;
+    list->counts[1][d_lane()] += tally.bytes;
+    list->counts[2][d_lane()] += tally.elements;
+    list->sums[0][d_lane()] += tally.low;
+    list->sums[1][d_lane()] += tally.high;
+}
+
 /* Words [first, first + count) of the list, at most 32, to the tally and the piece. */
-__device__ __forceinline__ void d_encode_batch(const xci_piece_work *work, xci_piece *piece,
-                                               uint32_t first, uint32_t count, bool lz4) {
-    const xci_list *list = d_list(work);
+__device__ __forceinline__ void d_encode_batch(const xci_piece_work *work, uint32_t first,
+                                               uint32_t count, bool lz4) {
     const uint32_t bytes = d_job(work)->bytes, last = count - 1, place = first + d_lane();
     const bool active = d_lane() < count;
     if (active)
-        d_tally_word(&piece->tally, &d_job(work)->keys, list->offsets[place], list->olds[place],
-                     list->masks[place], work->tops);
-    xci_word word = d_look_at_word(list, place, active, bytes);
+        d_tally_listed(work, place);
+    xci_piece_state piece = d_piece(work)->state;
+    xci_word word = d_look_at_word(d_list(work), place, active, bytes);
     const uint32_t piece_end = __shfl_sync(XCI_ALL, word.end, 0);
     if (lz4) {
         xci_close own;
-        const uint32_t runs = d_join_words(&word, piece, active, bytes, &own);
+        const uint32_t runs = d_join_words(&word, &piece, active, bytes, &own);
         const uint32_t size = active ? d_word_size(&word) : 0, sum = d_scan(size);
-        const uint32_t at = piece->size + sum - size;
+        const uint32_t at = piece.size + sum - size;
         if (runs != 0) {
-            if (piece->close.match == 0)
-                d_note_tail(piece, &word, at, (uint32_t)__ffs((int)runs) - 1);
+            if (piece.close.match == 0)
+                d_note_tail(&piece, &word, at, (uint32_t)__ffs((int)runs) - 1);
             const uint32_t lane = d_highest(runs);
-            piece->close.end = __shfl_sync(XCI_ALL, own.end, lane);
-            piece->close.match = __shfl_sync(XCI_ALL, own.match, lane);
+            piece.close.end = __shfl_sync(XCI_ALL, own.end, lane);
+            piece.close.match = __shfl_sync(XCI_ALL, own.match, lane);
         }
         const xci_sink sink = {d_near(work->ring_at), XCI_RING - 1};
         d_put_word(sink, at, &word, active);
-        piece->size += __shfl_sync(XCI_ALL, sum, XCI_WARP - 1);
-        d_flush(work, piece, work->ring_limit);
+        piece.size += __shfl_sync(XCI_ALL, sum, XCI_WARP - 1);
+        piece.flushed = d_flush(work, piece.size, piece.flushed, work->ring_limit);
     }
-    piece->end = piece->end != 0 ? piece->end : piece_end;
-    piece->first = __shfl_sync(XCI_ALL, word.first, last);
+    piece.end = piece.end != 0 ? piece.end : piece_end;
+    piece.first = __shfl_sync(XCI_ALL, word.first, last);
+    if (d_lane() == 0)
+        d_piece(work)->state = piece;
+    __syncwarp();
 }
 
 /* Moves words [first, first + count) of the list, fewer than 32, to its beginning. */
@@ -277,13 +316,13 @@ __device__ __forceinline__ void d_move_words(xci_list *list, uint32_t first, uin
 
 /* Full batches of the `count` words listed, or all of them, to the last, smaller batch. Returns how
  * many are left. */
-__device__ __forceinline__ uint32_t d_encode_batches(const xci_piece_work *work, xci_piece *piece,
-                                                     uint32_t count, bool all, bool lz4) {
+__device__ __forceinline__ uint32_t d_encode_batches(const xci_piece_work *work, uint32_t count,
+                                                     bool all, bool lz4) {
     uint32_t first = 0;
 #pragma unroll 1
     while (count - first >= (all ? 1 : XCI_WARP)) {
         const uint32_t words = min(count - first, XCI_WARP);
-        d_encode_batch(work, piece, first, words, lz4);
+        d_encode_batch(work, first, words, lz4);
         first += words;
     }
     if (first > 0 && first < count)
@@ -324,116 +363,100 @@ __device__ __forceinline__ uint32_t d_any_bit(uint4 v) {
     return v.x | v.y | v.z | v.w;
 }
 
-/* The mask of a row's vector. */
-__device__ __forceinline__ uint4 d_mask_row(const xci_stream *olds, const xci_stream *news,
-                                            uint32_t tile, uint32_t row) {
-    return d_xor(d_row(olds, tile, row), d_row(news, tile, row));
-}
-
-/* For raw blocks: the masks of a tile as they are, at their place in the chunk's slot. */
-__device__ __forceinline__ void d_store_tile(const xci_stream *olds, const xci_stream *news,
-                                             uint32_t tile, uint8_t *slot, int32_t left,
-                                             int32_t bottom) {
-#pragma unroll 1
+/* For raw blocks: the masks as they are, at their place in the chunk's slot. */
+__device__ __forceinline__ void d_store_rows(uint8_t *slot, int32_t left, uint32_t bottom,
+                                             uint32_t bytes, const uint4 *masks) {
+#pragma unroll
     for (uint32_t row = 0; row < XCI_TILE_ROWS; ++row) {
         const int32_t offset = left + (int32_t)(row * XCI_ROW + d_lane() * XCI_VECTOR);
-        if (offset >= bottom && offset < (int32_t)olds->bytes)
-            *(uint4 *)(slot + offset) = d_mask_row(olds, news, tile, row);
+        if (offset >= (int32_t)bottom && offset < (int32_t)bytes)
+            *(uint4 *)(slot + offset) = masks[row];
     }
 }
 
-__device__ __forceinline__ bool d_tile_changed(const xci_stream *olds, const xci_stream *news,
-                                               uint32_t tile) {
+/* Where tiles may be loaded without looking at each vector. */
+typedef struct xci_inside {
+    int32_t lowest, highest;
+    bool shifted; /* old, new or both do not lie aligned */
+} xci_inside;
+
+__device__ __forceinline__ xci_inside d_look_inside(const xci_chunk_job *job, uint32_t bottom) {
+    const uint32_t olds = d_shift_of(job->old_at), news = d_shift_of(job->new_at);
+    xci_inside inside;
+    inside.lowest = (int32_t)max(bottom, max(olds, news));
+    inside.highest = (int32_t)(job->bytes + min(olds, news));
+    inside.shifted = (olds | news) != 0;
+    return inside;
+}
+
+__device__ __forceinline__ xci_stream d_stream(const xci_piece_work *work, bool news) {
+    const xci_chunk_job *job = d_job(work);
+    xci_stream stream;
+    stream.begin = news ? job->new_at : job->old_at;
+    stream.bytes = job->bytes;
+    stream.next = &d_list(work)->next[news];
+    return stream;
+}
+
+/* Loads the rows of a tile, leaves their masks, and tells whether there are changes. */
+__device__ __forceinline__ bool d_load_tile(const xci_piece_work *work, const xci_inside *inside,
+                                            int32_t left, int32_t bottom, uint4 *old_rows,
+                                            uint4 *masks) {
+    const xci_stream olds = d_stream(work, false), news = d_stream(work, true);
+    if (left >= inside->lowest &&
+        left + (int32_t)(XCI_TILE_ROWS * XCI_ROW) <= inside->highest) {
+        d_load_rows<XCI_TILE_ROWS>(olds.begin, left, old_rows);
+        d_load_rows<XCI_TILE_ROWS>(news.begin, left, masks);
+    } else {
+        d_load_edge_rows<XCI_TILE_ROWS>(&olds, left, bottom, old_rows);
+        d_load_edge_rows<XCI_TILE_ROWS>(&news, left, bottom, masks);
+    }
+    if (inside->shifted) {
+        d_shift_rows<XCI_TILE_ROWS>(&olds, left, bottom, old_rows);
+        d_shift_rows<XCI_TILE_ROWS>(&news, left, bottom, masks);
+    }
     uint32_t any = 0;
 #pragma unroll
-    for (uint32_t row = 0; row < XCI_TILE_ROWS; ++row)
-        any |= d_any_bit(d_mask_row(olds, news, tile, row));
+    for (uint32_t row = 0; row < XCI_TILE_ROWS; ++row) {
+        masks[row] = d_xor(masks[row], old_rows[row]);
+        any |= d_any_bit(masks[row]);
+    }
     return __any_sync(XCI_ALL, any != 0);
 }
 
-/* Lists the changed words of a tile's row, if it is not before the piece. Returns how many. */
-__device__ __forceinline__ uint32_t d_list_tile_row(const xci_stream *olds, const xci_stream *news,
-                                                    xci_list *list, uint32_t waiting, uint32_t tile,
-                                                    uint32_t row, int32_t left, int32_t bottom) {
-    const int32_t offset = left + (int32_t)(row * XCI_ROW);
-    if (offset < bottom)
-        return 0;
-    const uint4 old_part = d_row(olds, tile, row);
-    const uint4 mask = d_xor(old_part, d_row(news, tile, row));
-    return d_list_row(list, waiting, mask, old_part, (uint32_t)offset + d_lane() * XCI_VECTOR);
-}
-
-/* Fetches the first tiles, and what lies behind them. */
-__device__ __forceinline__ void d_begin_tiles(const xci_stream *olds, const xci_stream *news,
-                                              int32_t top, int32_t bottom) {
-    if (d_lane() == 0) {
-        d_fetch_edge(olds, &d_tiles(olds)->next, top, olds->shift != 0);
-        d_fetch_edge(news, &d_tiles(news)->next, top, news->shift != 0);
+/* Bytes [bottom, top) of the chunk; top may lie behind its end. Batches are worked on where no rows
+ * are held in registers, and in one place, because they are long. */
+__device__ __forceinline__ void d_encode_piece(const xci_piece_work *work, uint32_t bottom,
+                                               uint32_t top, bool lz4) {
+    const xci_inside inside = d_look_inside(d_job(work), bottom);
+    if (inside.shifted) {
+        const xci_stream olds = d_stream(work, false), news = d_stream(work, true);
+        d_stream_begin(&olds, top);
+        d_stream_begin(&news, top);
     }
-#pragma unroll 1
-    for (uint32_t tile = 0; tile + 1 < XCI_TILES; ++tile) {
-        const int32_t left = top - (int32_t)((tile + 1) * XCI_TILE);
-        if (left + (int32_t)XCI_TILE > bottom) {
-            d_fetch_tile(olds, tile, left, bottom);
-            d_fetch_tile(news, tile, left, bottom);
-        }
-        d_copy_async_group();
-    }
-}
-
-/* Fetches the last of the tiles that are on their way, and waits for the first. */
-__device__ __forceinline__ void d_next_tile(const xci_stream *olds, const xci_stream *news,
-                                            uint32_t tile, int32_t left, int32_t bottom) {
-    const int32_t ahead = left - (int32_t)((XCI_TILES - 1) * XCI_TILE);
-    if (ahead + (int32_t)XCI_TILE > bottom) {
-        const uint32_t to = tile == 0 ? XCI_TILES - 1 : tile - 1;
-        d_fetch_tile(olds, to, ahead, bottom);
-        d_fetch_tile(news, to, ahead, bottom);
-    }
-    d_copy_async_group();
-    d_copy_async_wait<XCI_TILES - 1>();
-    __syncwarp();
-}
-
-/* Bytes [bottom, top) of the chunk; top may lie behind its end. There is one place that works on
- * batches, because that is long. */
-__device__ __forceinline__ void d_encode_piece(const xci_piece_work *work, xci_piece *piece,
-                                               int32_t bottom, int32_t top, bool lz4) {
-    const xci_chunk_job *job = d_job(work);
-    const uint32_t tiles_at = work->tiles_at;
-    const xci_stream olds = d_stream(tiles_at, job->old_at, job->bytes);
-    const xci_stream news =
-        d_stream(tiles_at + (uint32_t)sizeof(xci_tiles), job->new_at, job->bytes);
-    uint32_t waiting = 0, tile = 0;
-    int32_t left = top;
-    d_begin_tiles(&olds, &news, top, bottom);
+    uint32_t waiting = 0;
+    int32_t left = (int32_t)top;
 #pragma unroll 1
     do {
-        left -= (int32_t)XCI_TILE;
-        d_next_tile(&olds, &news, tile, left, bottom);
+        left -= (int32_t)(XCI_TILE_ROWS * XCI_ROW);
+        uint4 old_rows[XCI_TILE_ROWS], masks[XCI_TILE_ROWS];
+        const bool any = d_load_tile(work, &inside, left, (int32_t)bottom, old_rows, masks);
         if (!lz4)
-            d_store_tile(&olds, &news, tile, d_job(work)->slot, left, bottom);
-        uint32_t row = d_tile_changed(&olds, &news, tile) ? XCI_TILE_ROWS : 0;
-#pragma unroll 1
-        do {
-            if (row > 0) {
-                --row;
-                waiting += d_list_tile_row(&olds, &news, d_list(work), waiting, tile, row, left,
-                                           bottom);
-                __syncwarp();
+            d_store_rows(d_job(work)->slot, left, bottom, d_job(work)->bytes, masks);
+        if (any) {
+#pragma unroll
+            for (uint32_t row = XCI_TILE_ROWS; row-- > 0;) {
+                const uint32_t offset = (uint32_t)left + row * XCI_ROW + d_lane() * XCI_VECTOR;
+                waiting += d_list_row(d_list(work), waiting, masks[row], old_rows[row], offset);
             }
-            const bool last = row == 0 && left <= bottom;
-            if (waiting >= (last ? 1 : XCI_WARP))
-                waiting = d_encode_batches(work, piece, waiting, last, lz4);
-        } while (row > 0);
-        __syncwarp();
-        d_leave_tile(&olds, tile);
-        d_leave_tile(&news, tile);
-        __syncwarp();
-        tile = tile + 1 == XCI_TILES ? 0 : tile + 1;
-    } while (left > bottom);
+            __syncwarp();
+        }
+        const bool last = left <= (int32_t)bottom;
+        if (waiting >= (last ? 1 : XCI_WARP))
+            waiting = d_encode_batches(work, waiting, last, lz4);
+    } while (left > (int32_t)bottom);
     if (lz4)
-        d_flush(work, piece, 0);
+        d_flush(work, d_piece(work)->state.size, d_piece(work)->state.flushed, 0);
 }
 
 #endif

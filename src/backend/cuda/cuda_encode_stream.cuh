@@ -1,8 +1,7 @@
-/* Old and new bytes of a piece of a chunk, streamed by one warp into its shared memory ahead of use,
- * from the end to the beginning: each byte is read from memory once, and processing does not keep
- * loads waiting. Tiles of a few rows of 32 aligned vectors of 16 bytes; where a chunk does not lie
- * aligned, its vectors are put together from two, the second of which may be of the tile before.
- * Nothing is read behind the chunk, nor before the aligned vector that holds its first byte. */
+/* Old and new bytes of a chunk as 16-byte vectors of any alignment, each byte read from memory once:
+ * a warp reads rows of 32 aligned vectors, from the end of the chunk to its beginning, and where
+ * vectors do not lie aligned it makes them of two neighbours, the second by shuffle from the next
+ * lane or from the row before. Bytes outside the chunk are never read; they are zero. */
 #ifndef XCI_CUDA_ENCODE_STREAM_CUH
 #define XCI_CUDA_ENCODE_STREAM_CUH
 
@@ -10,81 +9,89 @@
 
 #define XCI_VECTOR 16u
 #define XCI_ROW (XCI_WARP * XCI_VECTOR)
-#ifndef XCI_TILE_ROWS
-#define XCI_TILE_ROWS 2u
-#endif
-#define XCI_TILE (XCI_TILE_ROWS * XCI_ROW)
-#ifndef XCI_TILES
-#define XCI_TILES 3u /* one is worked on, the others are on their way */
-#endif
-
-/* A warp's tiles of one of the two buffers. */
-typedef struct xci_tiles {
-    uint4 rows[XCI_TILES][XCI_TILE_ROWS * XCI_WARP];
-    uint4 next; /* the aligned vector behind the tile that is worked on */
-} xci_tiles;
 
 typedef struct xci_stream {
-    uint32_t tiles_at; /* in shared memory */
     const uint8_t *begin; /* of the chunk */
-    uint32_t bytes, shift; /* shift: of the first byte in its aligned vector */
+    uint32_t bytes;
+    uint4 *next; /* in shared memory: the aligned vector behind the last rows that were shifted */
 } xci_stream;
 
-__device__ __forceinline__ xci_stream d_stream(uint32_t tiles_at, const uint8_t *begin,
-                                               uint32_t bytes) {
-    xci_stream stream;
-    stream.tiles_at = tiles_at;
-    stream.begin = begin;
-    stream.bytes = bytes;
-    stream.shift = (uint32_t)((uintptr_t)begin % XCI_VECTOR);
-    return stream;
+__device__ __forceinline__ uint32_t d_shift_of(const uint8_t *begin) {
+    return (uint32_t)((uintptr_t)begin % XCI_VECTOR);
 }
 
-__device__ __forceinline__ xci_tiles *d_tiles(const xci_stream *stream) {
-    return (xci_tiles *)d_near(stream->tiles_at);
+/* The aligned vector of the row at `low` that is this lane's. */
+__device__ __forceinline__ const uint4 *d_vector_at(const uint8_t *begin, int32_t low) {
+    const int64_t offset = (int64_t)low + d_lane() * XCI_VECTOR;
+    return (const uint4 *)(begin - d_shift_of(begin) + offset);
 }
 
-/* Fetches the aligned vector at `offset` from the first; bytes behind the chunk are zero. */
-__device__ __forceinline__ void d_fetch_edge(const xci_stream *stream, uint4 *to, int32_t offset,
-                                             bool wanted) {
-    const int32_t left = (int32_t)(stream->bytes + stream->shift) - offset;
-    const uint32_t bytes = wanted ? (uint32_t)min(max(left, 0), (int32_t)XCI_VECTOR) : 0;
-    const uint8_t *at = stream->begin - stream->shift + (bytes > 0 ? offset : 0);
-    d_copy_async_part(to, (const uint4 *)at, bytes);
-}
-
-/* Fetches the tile at `left` into place `tile`; rows before `bottom` are not read. */
-__device__ __forceinline__ void d_fetch_tile(const xci_stream *stream, uint32_t tile, int32_t left,
-                                             int32_t bottom) {
-    uint4 *to = &d_tiles(stream)->rows[tile][d_lane()];
-    const int32_t offset = left + (int32_t)(d_lane() * XCI_VECTOR);
-    if (left >= bottom && left + (int32_t)XCI_TILE <= (int32_t)(stream->bytes + stream->shift)) {
-        const uint4 *from = (const uint4 *)(stream->begin - stream->shift + offset);
-#pragma unroll
-        for (uint32_t row = 0; row < XCI_TILE_ROWS; ++row)
-            d_copy_async(to + row * XCI_WARP, from + row * XCI_WARP);
-    } else {
+/* An aligned vector, of which only the bytes in the chunk are read. */
+__device__ __forceinline__ uint4 d_load_edge(const xci_stream *stream, const uint4 *at) {
+    const uint8_t *bytes = (const uint8_t *)at;
+    if (bytes >= stream->begin && bytes + XCI_VECTOR <= stream->begin + stream->bytes)
+        return d_load_once(at);
+    uint64_t low = 0, high = 0;
 #pragma unroll 1
-        for (uint32_t row = 0; row < XCI_TILE_ROWS; ++row)
-            d_fetch_edge(stream, to + row * XCI_WARP, offset + (int32_t)(row * XCI_ROW),
-                         left + (int32_t)(row * XCI_ROW) >= bottom);
+    for (uint32_t i = 0; i < XCI_VECTOR; ++i) {
+        if (bytes + i < stream->begin || bytes + i >= stream->begin + stream->bytes)
+            continue;
+        const uint64_t byte = (uint64_t)bytes[i] << i % 8 * 8;
+        low |= i < 8 ? byte : 0;
+        high |= i < 8 ? 0 : byte;
     }
+    return make_uint4((uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high,
+                      (uint32_t)(high >> 32));
 }
 
-/* This lane's vector of a row of a tile that has arrived. */
-__device__ __forceinline__ uint4 d_row(const xci_stream *stream, uint32_t tile, uint32_t row) {
-    const uint4 *at = &d_tiles(stream)->rows[tile][row * XCI_WARP + d_lane()];
-    const uint4 v = *at;
-    if (stream->shift == 0)
-        return v;
-    const bool last = row * XCI_WARP + d_lane() + 1 == XCI_TILE_ROWS * XCI_WARP;
-    return d_shift_vector(v, last ? d_tiles(stream)->next : at[1], stream->shift);
+/* For rows that end at `top` (a multiple of 16) and before. */
+__device__ __forceinline__ void d_stream_begin(const xci_stream *stream, uint32_t top) {
+    if (d_shift_of(stream->begin) != 0 && d_lane() == 0)
+        *stream->next = d_load_edge(stream, d_vector_at(stream->begin, (int32_t)top));
+    __syncwarp();
 }
 
-/* Keeps what the tile to the left needs of this one. */
-__device__ __forceinline__ void d_leave_tile(const xci_stream *stream, uint32_t tile) {
-    if (stream->shift != 0 && d_lane() == 0)
-        d_tiles(stream)->next = d_tiles(stream)->rows[tile][0];
+/* This lane's aligned vectors of ROWS rows that begin at `low`, all of them inside the chunk. */
+template <uint32_t ROWS>
+__device__ __forceinline__ void d_load_rows(const uint8_t *begin, int32_t low, uint4 *rows) {
+    const uint4 *at = d_vector_at(begin, low);
+#pragma unroll
+    for (uint32_t row = 0; row < ROWS; ++row)
+        rows[row] = d_load_once(at + row * XCI_WARP);
+}
+
+/* The same at the edges of a chunk or piece; rows before `bottom` are zero. */
+template <uint32_t ROWS>
+__device__ __forceinline__ void d_load_edge_rows(const xci_stream *stream, int32_t low,
+                                                 int32_t bottom, uint4 *rows) {
+    const uint4 *at = d_vector_at(stream->begin, low);
+#pragma unroll
+    for (uint32_t row = 0; row < ROWS; ++row)
+        rows[row] = low + (int32_t)(row * XCI_ROW) >= bottom
+                        ? d_load_edge(stream, at + row * XCI_WARP)
+                        : make_uint4(0, 0, 0, 0);
+}
+
+/* From aligned vectors to those that begin with the chunk. */
+template <uint32_t ROWS>
+__device__ __forceinline__ void d_shift_rows(const xci_stream *stream, int32_t low, int32_t bottom,
+                                             uint4 *rows) {
+    uint4 next = *stream->next;
+    __syncwarp();
+    if (d_lane() == 0)
+        *stream->next = rows[0];
+    __syncwarp();
+#pragma unroll
+    for (uint32_t row = ROWS; row-- > 0;) {
+        const uint4 first = d_shuffle_vector(rows[row], 0);
+        uint4 right = d_shuffle_vector(rows[row], (d_lane() + 1) % XCI_WARP);
+        if (d_lane() == XCI_WARP - 1)
+            right = next;
+        const bool inside = low + (int32_t)(row * XCI_ROW) >= bottom;
+        const uint4 shifted = d_shift_vector(rows[row], right, d_shift_of(stream->begin));
+        rows[row] = inside ? shifted : make_uint4(0, 0, 0, 0);
+        next = first;
+    }
 }
 
 #endif

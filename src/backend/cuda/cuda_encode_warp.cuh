@@ -17,6 +17,15 @@ __device__ __forceinline__ uint32_t d_lane(void) {
     return threadIdx.x % XCI_WARP;
 }
 
+/* Sixteen bytes that are read once: not kept in L1. */
+__device__ __forceinline__ uint4 d_load_once(const uint4 *at) {
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(at));
+    return v;
+}
+
 __device__ __forceinline__ uint64_t d_load_shared_word(const uint64_t *at) {
     uint64_t v;
     asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(at) : "memory");
@@ -72,7 +81,7 @@ __device__ __forceinline__ void d_pause(void) {
     __nanosleep(100);
 }
 
-/* Sixteen bytes from global to shared memory, past L1, on their way until the thread waits. */
+/* Sixteen bytes from global to shared memory, on their way until the thread waits. */
 __device__ __forceinline__ void d_copy_async(uint4 *to, const uint4 *from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
                      (uint32_t)__cvta_generic_to_shared(to)),
@@ -80,38 +89,13 @@ __device__ __forceinline__ void d_copy_async(uint4 *to, const uint4 *from) {
                  : "memory");
 }
 
-/* Reads only the first `bytes`, and makes the others zero. */
-__device__ __forceinline__ void d_copy_async_part(uint4 *to, const uint4 *from, uint32_t bytes) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                     (uint32_t)__cvta_generic_to_shared(to)),
-                 "l"(from), "r"(bytes)
-                 : "memory");
-}
-
-/* What was started since the last call is a group. */
-__device__ __forceinline__ void d_copy_async_group(void) {
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-/* Waits for all of this thread's groups but the last LATER. */
-template <uint32_t LATER> __device__ __forceinline__ void d_copy_async_wait(void) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
+__device__ __forceinline__ void d_copy_async_wait(void) {
+    asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 #define XCI_SHARED_MEMORY(name) extern __shared__ uint4 name[]
 
 #endif
-
-/* Byte `at` of the block's shared memory. Structures hold such numbers instead of pointers, so that
- * it is seen to be shared memory. */
-__device__ __forceinline__ uint8_t *d_near(uint32_t at) {
-    XCI_SHARED_MEMORY(shared);
-    return (uint8_t *)shared + at;
-}
-
-__device__ __forceinline__ uint32_t d_near_at(const void *pointer) {
-    return (uint32_t)((const uint8_t *)pointer - d_near(0));
-}
 
 /* Sum over the lanes, in all of them. */
 __device__ __forceinline__ uint32_t d_sum(uint32_t v) {
@@ -144,6 +128,11 @@ __device__ __forceinline__ uint64_t d_scan64(uint64_t v) {
 /* The highest bit that is set; `mask` is not 0. */
 __device__ __forceinline__ uint32_t d_highest(uint32_t mask) {
     return 31 - (uint32_t)__clz((int)mask);
+}
+
+__device__ __forceinline__ uint4 d_shuffle_vector(uint4 v, uint32_t lane) {
+    return make_uint4(__shfl_sync(XCI_ALL, v.x, lane), __shfl_sync(XCI_ALL, v.y, lane),
+                      __shfl_sync(XCI_ALL, v.z, lane), __shfl_sync(XCI_ALL, v.w, lane));
 }
 
 /* The first 16 bytes behind `shift` (0 to 15) of the 32 that `a` and `b` are. */

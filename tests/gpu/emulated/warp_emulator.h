@@ -48,16 +48,12 @@ const uint64_t *emulated_collect(uint32_t mask, uint64_t value, int call);
 void emulated_block_barrier(void);
 
 static inline uint32_t d_lane(void) { return threadIdx.x % 32; }
+static inline uint4 d_load_once(const uint4 *at) { return *at; }
 static inline uint64_t d_load_shared_word(const uint64_t *at) { return *(const volatile uint64_t *)at; }
 static inline void d_store_shared_word(uint64_t *at, uint64_t v) { *(volatile uint64_t *)at = v; }
 static inline void d_pause(void) { emulated_yield(); }
 static inline void d_copy_async(uint4 *to, const uint4 *from) { *to = *from; }
-static inline void d_copy_async_part(uint4 *to, const uint4 *from, uint32_t bytes) {
-    memset(to, 0, sizeof *to);
-    memcpy(to, from, bytes);
-}
-static inline void d_copy_async_group(void) {}
-template <uint32_t LATER> static inline void d_copy_async_wait(void) {}
+static inline void d_copy_async_wait(void) {}
 #define XCI_SHARED_MEMORY(name) uint4 *const name = (uint4 *)emulated_shared
 
 static inline void __syncwarp(void) { emulated_collect(0xffffffff, 0, 2); }
