@@ -1,15 +1,14 @@
 /* xci_cuda_encode: how many blocks of how many threads, and how the scratch is divided. The kernel
  * is in cuda_encode_kernel.cuh.
  *
- *     scratch = counter, one word a chunk, slots: blocks x buffers x the room of a chunk's pieces
- *
- * The first block of the grid has no slots. */
+ *     scratch = counter, one word a chunk, then for each block of the grid but the first a parking and
+ *               slots: buffers x the room of a chunk's pieces */
 #include "backend/cuda/cuda_encode_kernel.cuh"
 
 #define MOST_SCRATCH (UINT64_C(192) << 20)
 #define COUNTER_BYTES UINT64_C(256)
-/* Slots beyond this are of no use to any GPU so far. */
-#define MOST_SLOTS UINT64_C(4096)
+/* More are of no use to any GPU so far. */
+#define MOST_BLOCKS UINT64_C(4096)
 
 typedef struct shape {
     uint32_t warps, buffers, blocks; /* warps of a block; blocks of the grid */
@@ -34,15 +33,12 @@ static uint32_t wanted_warps(uint32_t chunk_bytes) {
                                        : 24;
 }
 
-/* The least that works: one block with one buffer. The fewest workers have the most room. */
-static uint64_t smallest_slot(uint32_t chunk_bytes) {
-    return slot_room(chunk_bytes, wanted_warps(chunk_bytes)) + 64 * 1024;
-}
-
 uint64_t xci_cuda_encode_scratch(uint64_t count, uint32_t chunk_bytes) {
-    const uint64_t slots = count < MOST_SLOTS ? count + 1 : MOST_SLOTS;
-    const uint64_t fixed = COUNTER_BYTES + words_bytes(count);
-    const uint64_t wanted = fixed + slots * smallest_slot(chunk_bytes);
+    const uint64_t blocks = count < MOST_BLOCKS ? count : MOST_BLOCKS;
+    /* With fewer workers slots are smaller, but for rounding. */
+    const uint64_t slot = slot_room(chunk_bytes, wanted_warps(chunk_bytes)) + 4096;
+    const uint64_t wanted = COUNTER_BYTES + words_bytes(count) +
+                            blocks * (XCI_PARK_BYTES + XCI_MOST_BUFFERS * slot);
     return wanted < MOST_SCRATCH ? wanted : MOST_SCRATCH;
 }
 
@@ -79,20 +75,17 @@ static cudaError_t choose_shape(const xci_cuda_encode_call *call, shape *s) {
     e = count_blocks(s, &s->blocks);
     const uint64_t fixed = COUNTER_BYTES + words_bytes(call->count);
     const uint64_t room = call->scratch_bytes > fixed ? call->scratch_bytes - fixed : 0;
-    const uint64_t slots = room / s->slot_bytes;
     uint64_t workers = s->blocks - 1;
     if (workers > call->count)
         workers = call->count;
-    if (workers > slots)
-        workers = slots;
+    if (workers * (XCI_PARK_BYTES + s->buffers * s->slot_bytes) > room)
+        s->buffers = 1;
+    if (workers > room / (XCI_PARK_BYTES + s->buffers * s->slot_bytes))
+        workers = room / (XCI_PARK_BYTES + s->buffers * s->slot_bytes);
     if (e == cudaSuccess && workers == 0)
         e = cudaErrorInvalidValue;
-    if (e != cudaSuccess)
-        return e;
-    if (s->buffers > slots / workers)
-        s->buffers = (uint32_t)(slots / workers);
     s->blocks = (uint32_t)workers + 1;
-    return cudaSuccess;
+    return e;
 }
 
 int xci_cuda_encode(const xci_cuda_encode_call *call, void *stream) {
@@ -108,7 +101,8 @@ int xci_cuda_encode(const xci_cuda_encode_call *call, void *stream) {
     xci_encode_plan plan;
     plan.counter = (uint64_t *)call->scratch;
     plan.words = (uint64_t *)(call->scratch + COUNTER_BYTES);
-    plan.slots = call->scratch + COUNTER_BYTES + words_bytes(call->count);
+    plan.parks = call->scratch + COUNTER_BYTES + words_bytes(call->count);
+    plan.slots = plan.parks + (uint64_t)(s.blocks - 1) * XCI_PARK_BYTES;
     plan.slot_bytes = s.slot_bytes;
     plan.buffers = s.buffers;
     const uint32_t shared = xci_encode_shared(s.warps - 1, s.buffers);

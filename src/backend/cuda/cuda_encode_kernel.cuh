@@ -1,31 +1,26 @@
 /* The encode kernel. A block of threads works on one chunk after the other: its first warps, the
  * workers, each on a piece of the chunk (cuda_encode_piece.cuh), its last warp, the packer, on the
  * block that the pieces make (cuda_encode_pack.cuh). The packer also takes chunks, in order, from a
- * counter. Chunks that are done stay in their buffers until their place is known, which depends on
- * chunks that other blocks of threads are at; meanwhile workers read on.
+ * counter, one more than the workers are at.
  *
- *     packer   take 0, 1 ..... finish 0, take 2 ..... finish 1, take 3, place 0 ..... finish 2, ...
- *     workers      chunk 0 ..................... chunk 1 ............... chunk 2 ....
+ *     packer   take 0, 1 ....... finish 0, take 2 ....... finish 1, take 3 ....... finish 2, ...
+ *     workers      chunk 0 ........... chunk 1 ................ chunk 2 ....
  *
  * The first block of the grid does nothing but say places (cuda_encode_order.cuh). */
 #ifndef XCI_CUDA_ENCODE_KERNEL_CUH
 #define XCI_CUDA_ENCODE_KERNEL_CUH
 
-#include "backend/cuda/cuda_encode_pack.cuh"
+#include "backend/cuda/cuda_encode_park.cuh"
 
-#define XCI_MOST_BUFFERS 6u
+#define XCI_MOST_BUFFERS 2u
 #ifndef XCI_MOST_THREADS
 #define XCI_MOST_THREADS 768u
 #endif
-#ifndef XCI_TAKEN_AHEAD
-#define XCI_TAKEN_AHEAD 2u
-#endif
-// /* chunks that are not done: workers' own, and the next */
 
 /* What the launcher decides. `words` has one word a chunk, all 0 at first, as has `counter`. */
 typedef struct xci_encode_plan {
     uint64_t *counter, *words;
-    uint8_t *slots;
+    uint8_t *slots, *parks;
     uint64_t slot_bytes; /* of one buffer of one block */
     uint32_t buffers;
 } xci_encode_plan;
@@ -36,10 +31,11 @@ typedef struct xci_encode_buffer {
     uint64_t ready, done; /* barriers: it holds a chunk; its pieces are done */
 } xci_encode_buffer;
 
-/* A block's shared memory: buffers, pieces by buffer and worker, then rings, stages and lists of each
+/* A block's shared memory: buffers, parked blocks, pieces by buffer and worker, then rings, stages and lists of each
  * worker. */
 typedef struct xci_encode_memory {
     xci_encode_buffer *buffers;
+    xci_parked *parked;
     xci_piece *pieces;
     uint8_t *rings, *stage;
     xci_list *lists;
@@ -54,7 +50,8 @@ __host__ __device__ static inline uint32_t xci_pieces_bytes(uint32_t workers, ui
 }
 
 __host__ __device__ static inline uint32_t xci_encode_shared(uint32_t workers, uint32_t buffers) {
-    return xci_buffers_bytes(buffers) + xci_pieces_bytes(workers, buffers) +
+    return xci_buffers_bytes(buffers) + XCI_PARKED * (uint32_t)sizeof(xci_parked) +
+           xci_pieces_bytes(workers, buffers) +
            workers * (XCI_RING + XCI_STAGE + (uint32_t)sizeof(xci_list)) + XCI_STAGE_GAP;
 }
 
@@ -64,6 +61,8 @@ __device__ __forceinline__ xci_encode_memory d_divide_memory(uint4 *shared, uint
     xci_encode_memory memory;
     memory.buffers = (xci_encode_buffer *)at;
     at += xci_buffers_bytes(buffers);
+    memory.parked = (xci_parked *)at;
+    at += XCI_PARKED * sizeof(xci_parked);
     memory.pieces = (xci_piece *)at;
     at += xci_pieces_bytes(workers, buffers);
     memory.rings = at;
@@ -115,49 +114,29 @@ __device__ __forceinline__ xci_pack d_pack_of(const xci_encode_memory *memory, u
     return pack;
 }
 
-/* Places the block's chunk number `turn` if its place is known, or waits for that. */
-__device__ __forceinline__ bool d_try_place(const xci_cuda_encode_call *call,
-                                            const xci_encode_plan *plan,
-                                            const xci_encode_memory *memory, uint32_t workers,
-                                            uint32_t turn, bool wait) {
-    const xci_pack pack = d_pack_of(memory, turn % plan->buffers, workers);
-    uint64_t place;
-    while (!d_has_place(plan->words, pack.job->index, &place)) {
-        if (!wait)
-            return false;
-        d_pause();
-    }
-    d_place_chunk(&pack, call, place);
-    return true;
-}
-
-/* Chunks of a block of threads are numbered by turns: [placed, finished) wait for their place,
- * [finished, taken) are with the workers. */
 __device__ __forceinline__ void d_run_packer(const xci_cuda_encode_call *call,
                                              const xci_encode_plan *plan,
                                              const xci_encode_memory *memory, uint32_t workers) {
-    const uint32_t ahead = min(plan->buffers, XCI_TAKEN_AHEAD);
-    uint32_t placed = 0, finished = 0, taken = 0;
+    xci_parking parking = {memory->parked,
+                           plan->parks + (uint64_t)(blockIdx.x - 1) * XCI_PARK_BYTES, 0, 0, 0, 0};
+    uint32_t finished = 0, taken = 0;
     bool more = true;
 #pragma unroll 1
-    while (more || placed < taken) {
-        bool wait = false;
-        if (more && taken - finished < ahead && taken - placed < plan->buffers) {
+    while (more || finished < taken || parking.count > 0) {
+        if (more && taken - finished < plan->buffers) {
             more = d_hand_out(call, plan, memory, taken % plan->buffers);
             taken += more;
-        } else if (finished < taken && (!more || taken - finished == ahead)) {
+            continue;
+        }
+        d_place_parked(call, plan->words, &parking);
+        if (finished < taken) {
             const uint32_t buffer = finished % plan->buffers;
             d_barrier_wait(&memory->buffers[buffer].done, finished / plan->buffers);
             const xci_pack pack = d_pack_of(memory, buffer, workers);
-            d_finish_chunk(&pack, call, plan->words);
+            d_finish_chunk(call, plan->words, &pack, &parking);
             ++finished;
-            continue;
-        } else {
-            wait = true;
-        }
-        while (placed < finished && d_try_place(call, plan, memory, workers, placed, wait)) {
-            ++placed;
-            wait = false;
+        } else if (parking.count > 0) {
+            d_pause();
         }
     }
 }

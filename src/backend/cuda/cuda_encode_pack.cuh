@@ -219,13 +219,19 @@ __device__ __forceinline__ void d_write_raw_piece(const xci_pack *pack, uint32_t
     }
 }
 
+/* Writes the block of a chunk that has changes; `wanted` is the call's codec, `codec` the block's. */
 __device__ __forceinline__ void d_write_block(const xci_pack *pack, const xci_joint *joint,
                                               const xci_block_plan *plan, uint32_t codec,
                                               uint32_t wanted, uint8_t *block) {
+    if (wanted == XORCAST_CODEC_RAW) {
+        d_copy(block, pack->job->slot, pack->job->bytes);
+        return;
+    }
+    d_stage_pieces(pack);
+    d_copy_async_wait();
+    __syncwarp();
     if (codec == XORCAST_CODEC_LZ4) {
         d_write_lz4(pack, joint, plan, block);
-    } else if (wanted == XORCAST_CODEC_RAW) {
-        d_copy(block, pack->job->slot, pack->job->bytes);
     } else {
         for (uint32_t worker = 0; worker < pack->workers; ++worker)
             d_write_raw_piece(pack, worker, block);
@@ -259,50 +265,30 @@ __device__ __forceinline__ void d_size_block(const xci_pack *pack, uint32_t code
     }
 }
 
-/* Says the size of a chunk's block, and sets its result but for the place. */
-__device__ __forceinline__ void d_finish_chunk(const xci_pack *pack,
-                                               const xci_cuda_encode_call *call,
-                                               uint64_t *words) {
-    const xci_chunk_job *job = pack->job;
-    xci_joint joint;
-    xci_block_plan plan;
-    xci_cuda_result result;
-    d_size_block(pack, call->codec, &joint, &plan, &result.block_codec);
-    d_say_size(words, job->index, plan.size);
-    const bool active = (plan.lanes >> d_lane() & 1) != 0;
+/* Sets the result of a chunk but for what depends on its place. */
+__device__ __forceinline__ void d_set_result(const xci_pack *pack, const xci_block_plan *plan,
+                                             uint32_t codec, xci_cuda_result *result_out) {
+    const bool active = (plan->lanes >> d_lane() & 1) != 0;
     const xci_cuda_tally tally = pack->pieces[active ? pack->workers - 1 - d_lane() : 0].tally;
+    xci_cuda_result result;
     d_set_counts(&result, &tally, active);
-    result.block_bytes = plan.size;
+    result.block_bytes = plan->size;
+    result.block_codec = codec;
     result.block_offset = 0;
     result.status = XORCAST_OK;
     result.reserved = 0;
     if (d_lane() == 0)
-        call->results[job->index] = result;
+        *result_out = result;
 }
 
-/* Writes the block at its place. */
-__device__ __forceinline__ void d_place_chunk(const xci_pack *pack,
-                                              const xci_cuda_encode_call *call, uint64_t place) {
-    const xci_chunk_job *job = pack->job;
-    xci_joint joint;
-    xci_block_plan plan;
-    uint32_t codec;
-    d_size_block(pack, call->codec, &joint, &plan, &codec);
-    const bool fits = plan.size == 0 || place + plan.size <= call->capacity;
-    if (d_lane() == 0) {
-        call->results[job->index].block_offset = place;
-        if (!fits)
-            call->results[job->index].status = XORCAST_BUFFER_TOO_SMALL;
-    }
-    if (plan.size == 0 || !fits)
-        return;
-    if (call->codec == XORCAST_CODEC_LZ4) {
-        d_stage_pieces(pack);
-        d_copy_async_wait();
-        __syncwarp();
-    }
-    d_write_block(pack, &joint, &plan, codec, call->codec, call->blocks + place);
-    __syncwarp();
+/* The place in the output. Returns whether the block fits there. One lane. */
+__device__ __forceinline__ bool d_set_place(xci_cuda_result *result, uint32_t bytes,
+                                            uint64_t place, uint64_t capacity) {
+    const bool fits = bytes == 0 || place + bytes <= capacity;
+    result->block_offset = place;
+    if (!fits)
+        result->status = XORCAST_BUFFER_TOO_SMALL;
+    return fits;
 }
 
 #endif
