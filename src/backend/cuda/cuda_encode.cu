@@ -24,13 +24,16 @@ static uint64_t slot_room(uint32_t chunk_bytes, uint32_t warps) {
     return (uint64_t)workers * xci_piece_room(xci_piece_bytes(chunk_bytes, workers));
 }
 
-/* Small chunks want small blocks, because a block does one chunk at a time; large ones large
- * blocks, because their slots are large. */
+/* Warps of a block. Small chunks want small blocks, because a block does one chunk at a time; large
+ * ones large blocks, because their slots are large, and pieces at most XCI_LARGEST_PIECE. */
 static uint32_t wanted_warps(uint32_t chunk_bytes) {
-    return chunk_bytes <= 32u << 10 ? 4 : chunk_bytes <= 64u << 10    ? 5
-           : chunk_bytes <= 128u << 10 ? 8
-           : chunk_bytes <= 256u << 10 ? 12
-                                       : 24;
+    if (chunk_bytes <= 32u << 10)
+        return 4;
+    if (chunk_bytes <= 64u << 10)
+        return 5;
+    if (chunk_bytes <= 128u << 10)
+        return 8;
+    return chunk_bytes <= 256u << 10 ? 10 : 20;
 }
 
 uint64_t xci_cuda_encode_scratch(uint64_t count, uint32_t chunk_bytes) {

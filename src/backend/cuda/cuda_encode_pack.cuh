@@ -17,7 +17,7 @@ typedef struct xci_pack {
 } xci_pack;
 
 /* As much of a piece's end as the packer copies by way of shared memory. */
-#define XCI_STAGE 1024u
+#define XCI_STAGE 512u
 #define XCI_STAGE_GAP 16u /* so that words may be read over the edges */
 
 /* A lane's part of the block, from right to left: `gap` zeros, the run to its right if that is

@@ -2,8 +2,8 @@
  * turns it into the piece of an LZ4 block. Does not know what lies left and right of it: the two
  * sequences that reach over its edges are left to the packer (cuda_encode_pack.cuh).
  *
- * Words that differ are listed in shared memory, with a ballot for each row, and worked on 32 at
- * a time, one a lane. The piece grows backwards in a ring in shared memory, and moves from there to
+ * Vectors that differ are listed in shared memory, with a ballot for each row; of 32 of them the
+ * words that differ are listed, and worked on 32 at a time, one a lane. The piece grows backwards in a ring in shared memory, and moves from there to
  * its slot in global memory, which stays in L2.
  *
  *     piece in memory:  literals | match, token, literals | ... | match || literals
@@ -24,9 +24,10 @@
 #define XCI_RING 2048u
 #define XCI_FLUSH XCI_ROW
 #ifndef XCI_TILE_ROWS
-#define XCI_TILE_ROWS 4u
+#define XCI_TILE_ROWS 3u
 #endif
-#define XCI_LIST (32u + XCI_TILE_ROWS * 64u) /* at most 31 words wait, and a row adds 64 */
+#define XCI_VECTORS 128u /* at most 31 wait, and a row adds 32; a power of two */
+#define XCI_LIST 96u     /* at most 31 words wait, and 32 vectors add 64 */
 
 /* What a batch can add to the ring, without length bytes that grow with the piece: 32 words with
  * their gaps, 64 sequences of four bytes, 17 literal lengths and 32 match lengths of one byte. */
@@ -35,6 +36,8 @@
 #define XCI_LARGEST_PIECE ((XCI_RING - XCI_FLUSH - XCI_BATCH_BYTES) * 255u)
 
 typedef struct xci_list {
+    uint4 vector_masks[XCI_VECTORS], vector_olds[XCI_VECTORS];
+    uint32_t vector_offsets[XCI_VECTORS];
     uint64_t masks[XCI_LIST], olds[XCI_LIST];
     uint32_t offsets[XCI_LIST];
     uint4 next[2]; /* of the streams of old and new */
@@ -330,8 +333,16 @@ __device__ __forceinline__ uint32_t d_encode_batches(const xci_piece_work *work,
     return count - first;
 }
 
-/* Lists the words of a row that differ, last ones first. Returns how many. */
-__device__ __forceinline__ uint32_t d_list_row(xci_list *list, uint32_t place, uint4 mask,
+__device__ __forceinline__ uint4 d_xor(uint4 a, uint4 b) {
+    return make_uint4(a.x ^ b.x, a.y ^ b.y, a.z ^ b.z, a.w ^ b.w);
+}
+
+__device__ __forceinline__ uint32_t d_any_bit(uint4 v) {
+    return v.x | v.y | v.z | v.w;
+}
+
+/* Lists the words that differ of each lane's vector, those of higher lanes first. Returns how many. */
+__device__ __forceinline__ uint32_t d_list_words(xci_list *list, uint32_t place, uint4 mask,
                                                uint4 old_part, uint32_t offset) {
     const uint64_t low = (uint64_t)mask.y << 32 | mask.x, high = (uint64_t)mask.w << 32 | mask.z;
     const uint32_t lows = __ballot_sync(XCI_ALL, low != 0);
@@ -355,12 +366,31 @@ __device__ __forceinline__ uint32_t d_list_row(xci_list *list, uint32_t place, u
     return (uint32_t)(__popc(lows) + __popc(highs));
 }
 
-__device__ __forceinline__ uint4 d_xor(uint4 a, uint4 b) {
-    return make_uint4(a.x ^ b.x, a.y ^ b.y, a.z ^ b.z, a.w ^ b.w);
+/* Lists the vectors of a row that differ, last ones first. Returns how many. */
+__device__ __forceinline__ uint32_t d_list_vectors(xci_list *list, uint32_t place, uint4 mask,
+                                                   uint4 old_part, uint32_t offset) {
+    const bool changed = d_any_bit(mask) != 0;
+    const uint32_t lanes = __ballot_sync(XCI_ALL, changed);
+    if (changed) {
+        const uint32_t above = 0xfffffffeu << d_lane();
+        const uint32_t i = (place + (uint32_t)__popc(lanes & above)) % XCI_VECTORS;
+        list->vector_masks[i] = mask;
+        list->vector_olds[i] = old_part;
+        list->vector_offsets[i] = offset;
+    }
+    return (uint32_t)__popc(lanes);
 }
 
-__device__ __forceinline__ uint32_t d_any_bit(uint4 v) {
-    return v.x | v.y | v.z | v.w;
+/* Lists the words of `count` vectors, at most 32. Returns how many. */
+__device__ __forceinline__ uint32_t d_expand_vectors(xci_list *list, uint32_t place, uint32_t count,
+                                                     uint32_t words) {
+    const uint32_t k = XCI_WARP - 1 - d_lane(), i = (place + k) % XCI_VECTORS;
+    const uint4 none = make_uint4(0, 0, 0, 0);
+    const uint4 mask = k < count ? list->vector_masks[i] : none;
+    const uint32_t listed =
+        d_list_words(list, words, mask, list->vector_olds[i], list->vector_offsets[i]);
+    __syncwarp();
+    return listed;
 }
 
 /* For raw blocks: the masks as they are, at their place in the chunk's slot. */
@@ -434,11 +464,13 @@ __device__ __forceinline__ void d_encode_piece(const xci_piece_work *work, uint3
         d_stream_begin(&olds, top);
         d_stream_begin(&news, top);
     }
-    uint32_t waiting = 0;
+    uint32_t place = 0, vectors = 0, words = 0;
     int32_t left = (int32_t)top;
+    bool last;
 #pragma unroll 1
     do {
         left -= (int32_t)(XCI_TILE_ROWS * XCI_ROW);
+        last = left <= (int32_t)bottom;
         uint4 old_rows[XCI_TILE_ROWS], masks[XCI_TILE_ROWS];
         const bool any = d_load_tile(work, &inside, left, (int32_t)bottom, old_rows, masks);
         if (!lz4)
@@ -447,14 +479,22 @@ __device__ __forceinline__ void d_encode_piece(const xci_piece_work *work, uint3
 #pragma unroll
             for (uint32_t row = XCI_TILE_ROWS; row-- > 0;) {
                 const uint32_t offset = (uint32_t)left + row * XCI_ROW + d_lane() * XCI_VECTOR;
-                waiting += d_list_row(d_list(work), waiting, masks[row], old_rows[row], offset);
+                vectors += d_list_vectors(d_list(work), place + vectors, masks[row], old_rows[row],
+                                          offset);
             }
             __syncwarp();
         }
-        const bool last = left <= (int32_t)bottom;
-        if (waiting >= (last ? 1 : XCI_WARP))
-            waiting = d_encode_batches(work, waiting, last, lz4);
-    } while (left > (int32_t)bottom);
+#pragma unroll 1
+        while (vectors >= XCI_WARP || (last && vectors + words > 0)) {
+            const uint32_t count = min(vectors, XCI_WARP);
+            words += d_expand_vectors(d_list(work), place, count, words);
+            place += count;
+            vectors -= count;
+            const bool all = last && vectors == 0;
+            if (words >= (all ? 1 : XCI_WARP))
+                words = d_encode_batches(work, words, all, lz4);
+        }
+    } while (!last);
     if (lz4)
         d_flush(work, d_piece(work)->state.size, d_piece(work)->state.flushed, 0);
 }
