@@ -1,8 +1,8 @@
 /* xci_cuda_encode: how many blocks of how many threads, and how the scratch is divided. The
  * kernel is in cuda_encode_kernel.cuh.
  *
- *     scratch = counter, one word a chunk, then for each block of the grid but the first a parking and
- *               slots: buffers x the room of a chunk's pieces */
+ *     scratch = counter, one word a chunk, then for each block of the grid but the first a
+ *               parking and slots: buffers x the room of a chunk's pieces */
 #include "backend/cuda/cuda_encode_kernel.cuh"
 
 #define MOST_SCRATCH (UINT64_C(192) << 20)
