@@ -29,6 +29,9 @@ struct xci_shadow {
     xorcast_digest digest;
     xci_apply_worker *workers;
     pthread_mutex_t stripes[STRIPES];
+    /* Answers read; a device, which moves many groups at once, writes. Taken before any stripe and
+     * before the pool, whose work takes stripes. */
+    pthread_rwlock_t moving;
 };
 
 static pthread_mutex_t *stripe_of(xci_shadow *shadow, uint64_t group) {
@@ -48,6 +51,7 @@ void xci_shadow_close(xci_shadow *shadow) {
     xci_release(context, shadow->groups);
     for (uint32_t i = 0; i < STRIPES; i++)
         pthread_mutex_destroy(&shadow->stripes[i]);
+    pthread_rwlock_destroy(&shadow->moving);
     xci_release(context, shadow);
 }
 
@@ -123,6 +127,7 @@ xorcast_status xci_shadow_open(xorcast_bundle *bundle, uint64_t step, bool in_ho
     shadow->context = bundle->context;
     for (uint32_t i = 0; i < STRIPES; i++)
         pthread_mutex_init(&shadow->stripes[i], NULL);
+    pthread_rwlock_init(&shadow->moving, NULL);
     const xorcast_status status = fill(shadow, bundle, step, in_host);
     if (status < 0) {
         xci_shadow_close(shadow);
@@ -152,14 +157,8 @@ void xci_shadow_lock(xci_shadow *shadow, uint64_t group) {
 void xci_shadow_unlock(xci_shadow *shadow, uint64_t group) {
     pthread_mutex_unlock(stripe_of(shadow, group));
 }
-void xci_shadow_lock_all(xci_shadow *shadow) {
-    for (uint32_t i = 0; i < STRIPES; i++)
-        pthread_mutex_lock(&shadow->stripes[i]);
-}
-void xci_shadow_unlock_all(xci_shadow *shadow) {
-    for (uint32_t i = 0; i < STRIPES; i++)
-        pthread_mutex_unlock(&shadow->stripes[i]);
-}
+void xci_shadow_lock_all(xci_shadow *shadow) { pthread_rwlock_wrlock(&shadow->moving); }
+void xci_shadow_unlock_all(xci_shadow *shadow) { pthread_rwlock_unlock(&shadow->moving); }
 xci_ahead *xci_shadow_ahead(xci_shadow *shadow, uint64_t group) {
     return &shadow->groups[group].ahead;
 }
@@ -277,10 +276,12 @@ xorcast_status xci_shadow_group(xci_shadow *shadow, xorcast_context *context, ui
         FAIL(context, XORCAST_NOT_FOUND, "there is no group %llu", (unsigned long long)group);
     xci_blob *blob;
     TRY(xci_blob_create(context, 8 + xci_bundle_group_size(shadow->bundle, group), &blob));
+    pthread_rwlock_rdlock(&shadow->moving);
     xci_shadow_lock(shadow, group);
     xci_store64(blob->bytes, step_of(shadow, group));
     const xorcast_status status = copy_published(shadow, context, group, blob->bytes + 8);
     xci_shadow_unlock(shadow, group);
+    pthread_rwlock_unlock(&shadow->moving);
     if (status < 0) {
         xci_blob_drop(blob);
         return status;

@@ -34,7 +34,7 @@ const uint8_t *xci_shadow_tensor(const xci_shadow *shadow, uint64_t t);
 void xci_shadow_lock(xci_shadow *shadow, uint64_t group);
 void xci_shadow_unlock(xci_shadow *shadow, uint64_t group);
 xci_ahead *xci_shadow_ahead(xci_shadow *shadow, uint64_t group);
-/* All groups' locks: for a device, which moves many groups at once. */
+/* All groups at once, for a device, which moves many of them; no group's lock is held then. */
 void xci_shadow_lock_all(xci_shadow *shadow);
 void xci_shadow_unlock_all(xci_shadow *shadow);
 /* Moves a locked group of a shadow in host memory by raw blocks. */

@@ -37,9 +37,8 @@ static void check_status(xorcast_context *context, xorcast_status status, xorcas
     assert_int_equal(status, expected);
 }
 
-static void connect_sampler(pair *p, uint32_t threads) {
+static void connect_sampler(pair *p) {
     p->to = model_bundle(p->sampler, &p->live, CHUNK, 99);
-    (void)threads;
     check_status(
         p->sampler,
         xorcast_subscriber_open(p->to, xorcast_publisher_url(p->publisher), NULL, &p->subscriber),
@@ -60,7 +59,7 @@ static void open_pair(pair *p, const char *url, uint32_t threads, bool trainer_o
                  XORCAST_OK);
     p->sampler = test_device_context(threads);
     device_model_create(p->sampler, &p->live, &p->published);
-    connect_sampler(p, threads);
+    connect_sampler(p);
 }
 
 static void disconnect_sampler(pair *p) {
@@ -179,7 +178,7 @@ static void keyframes(bool trainer_on_device) {
     disconnect_sampler(&p);
     spoil(&p, "router.bias", 3);
     spoil(&p, "layers.0.w", 77777);
-    connect_sampler(&p, 2);
+    connect_sampler(&p);
     xorcast_subscriber_current(p.subscriber, &version);
     assert_int_equal(version.step, XORCAST_NO_STEP);
     publish(&p, 1, 1000, NULL);
@@ -200,6 +199,52 @@ static void keyframes(bool trainer_on_device) {
 static void test_keyframes(void **state) {
     (void)state;
     keyframes(false);
+    keyframes(true);
+}
+
+static void test_device_to_device(void **state) {
+    (void)state;
+    follow_all("inproc:both", 2, true, NULL);
+    follow_all("tcp:127.0.0.1:0", 1, true, NULL);
+}
+
+/* A context on the second device, or NULL if there is only one. */
+static xorcast_context *second_device(void) {
+    xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
+    xorcast_context *context = NULL;
+    options.backend = test_device_name();
+    options.device = 1;
+    options.threads = 2;
+    options.log_level = XORCAST_LOG_ERROR;
+    const xorcast_status status = xorcast_context_create(&options, &context);
+    assert_true(status == XORCAST_OK || status == XORCAST_UNSUPPORTED);
+    return context;
+}
+
+/* Trainer and sampler of one process, each on a GPU of its own. */
+static void test_two_devices(void **state) {
+    (void)state;
+    pair p;
+    xorcast_context *second = second_device();
+    if (second == NULL) {
+        print_message("there is one device only\n");
+        skip();
+    }
+    open_pair(&p, "inproc:two", 2, true, NULL);
+    disconnect_sampler(&p);
+    device_model_free(p.sampler, &p.live);
+    xorcast_context_destroy(p.sampler);
+    p.sampler = second;
+    device_model_create(p.sampler, &p.live, &p.published);
+    connect_sampler(&p);
+    for (uint64_t i = 0; i < sizeof densities / sizeof *densities; i++) {
+        publish(&p, i + 1, densities[i], NULL);
+        follow(&p, i + 1);
+    }
+    spoil(&p, "embed.weight", 12345);
+    check_status(p.sampler, xorcast_subscriber_keyframe(p.subscriber, TIMEOUT_MS), XORCAST_OK);
+    assert_true(device_model_equal(p.sampler, &p.live, &p.published));
+    close_pair(&p);
 }
 
 static void test_old_words_are_checked(void **state) {
@@ -484,6 +529,8 @@ int main(void) {
         cmocka_unit_test(test_sampler_codecs),
         cmocka_unit_test(test_late_joiner),
         cmocka_unit_test(test_keyframes),
+        cmocka_unit_test(test_device_to_device),
+        cmocka_unit_test(test_two_devices),
         cmocka_unit_test(test_old_words_are_checked),
         cmocka_unit_test(test_undo),
         cmocka_unit_test(test_boxes),
