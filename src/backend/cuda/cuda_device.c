@@ -4,7 +4,9 @@
  *
  * Whoever calls the library may work on another GPU: each call makes its own device current and
  * puts the caller's back. Nor are traces left in the runtime's "last error". */
+#include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,38 +20,67 @@
 
 typedef struct cuda_device {
     int ordinal;
+    CUcontext primary;    /* of this device, which frameworks use too */
     cudaStream_t service; /* for copies that are waited for at once */
 } cuda_device;
 
-/* ---- Entering and leaving ---- */
+/* ---- Entering and leaving ----
+ * The device's primary context is pushed and popped, which needs the driver's calls: the runtime
+ * could only make another device current, and to put the caller's back would begin work on one that
+ * the caller never touched. */
+
+static CUresult(CUDAAPI *push_context)(CUcontext context);
+static CUresult(CUDAAPI *pop_context)(CUcontext *context_out);
+static CUresult(CUDAAPI *retain_primary)(CUcontext *context_out, CUdevice device);
+static CUresult(CUDAAPI *release_primary)(CUdevice device);
+
+static cudaError_t find_call(const char *name, unsigned version, void *place) {
+    enum cudaDriverEntryPointQueryResult found;
+    void *call = NULL;
+    const cudaError_t error =
+        cudaGetDriverEntryPointByVersion(name, &call, version, cudaEnableDefault, &found);
+    if (error == cudaSuccess && (found != cudaDriverEntryPointSuccess || call == NULL))
+        return cudaErrorInsufficientDriver;
+    memcpy(place, &call, sizeof call); /* C has no cast from one to the other */
+    return error;
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static cudaError_t calls_found;
+
+static void find_calls(void) {
+    cudaError_t error = find_call("cuCtxPushCurrent", 4000, &push_context);
+    if (error == cudaSuccess)
+        error = find_call("cuCtxPopCurrent", 4000, &pop_context);
+    if (error == cudaSuccess)
+        error = find_call("cuDevicePrimaryCtxRetain", 7000, &retain_primary);
+    if (error == cudaSuccess)
+        error = find_call("cuDevicePrimaryCtxRelease", 11000, &release_primary);
+    calls_found = error;
+}
 
 static int ordinal_of(void *device) {
     return ((const cuda_device *)device)->ordinal;
 }
 
-/* The caller's device, to be given to leave; -1: it had none. */
-static int enter(void *device) {
-    int before = -1;
-    if (cudaGetDevice(&before) != cudaSuccess || before == ordinal_of(device))
-        before = before == ordinal_of(device) ? before : -1;
-    if (before != ordinal_of(device))
-        (void)cudaSetDevice(ordinal_of(device));
-    return before;
+static CUresult enter(void *device) {
+    return push_context(((cuda_device *)device)->primary);
 }
 
-static int leave(void *device, int before, cudaError_t error) {
+static int leave(cudaError_t error) {
+    CUcontext ours;
     if (error != cudaSuccess)
         (void)cudaGetLastError();
-    if (before >= 0 && before != ordinal_of(device))
-        (void)cudaSetDevice(before);
+    (void)pop_context(&ours);
     return (int)error;
 }
 
-/* `call` on the device; evaluates to the table's result. */
+/* `call` on the device; evaluates to the table's result. The driver's numbers are the runtime's. */
 #define ON(device, result, call)                                                                   \
     do {                                                                                           \
-        const int before_ = enter(device);                                                         \
-        (result) = leave((device), before_, (cudaError_t)(call));                                  \
+        (result) = (int)enter(device);                                                             \
+        if ((result) == 0)                                                                         \
+            (result) = leave((cudaError_t)(call));                                                 \
     } while (0)
 
 static const char *error_text(int error) {
@@ -76,11 +107,20 @@ static int open_device(int ordinal, void **device_out) {
     if (device == NULL)
         return (int)cudaErrorMemoryAllocation;
     device->ordinal = ordinal;
+    (void)pthread_once(&once, find_calls);
+    error = (int)calls_found;
+    if (error == 0)
+        error = (int)retain_primary(&device->primary, ordinal);
+    if (error != 0) {
+        free(device);
+        return error;
+    }
     ON(device, error, cudaDeviceGetStreamPriorityRange(&least, &greatest));
     if (error == 0)
         ON(device, error,
            cudaStreamCreateWithPriority(&device->service, cudaStreamNonBlocking, least));
     if (error != 0) {
+        (void)release_primary(ordinal);
         free(device);
         return error;
     }
@@ -93,6 +133,7 @@ static void close_device(void *handle) {
     int error;
     ON(device, error, cudaStreamDestroy(device->service));
     (void)error; /* what cannot be closed is gone */
+    (void)release_primary(device->ordinal);
     free(device);
 }
 
