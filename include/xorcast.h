@@ -253,6 +253,9 @@ typedef struct xorcast_layout {
     /* what a publisher allocates at most, besides log and delta in flight */
     uint64_t publisher_bytes;
     uint64_t subscriber_bytes;  /* what a subscriber allocates at most, besides staged deltas */
+    /* The same in device memory, the bundle's tables included, if the tensors lie there; the shadow
+     * counts, also if it is to lie in host memory. */
+    uint64_t publisher_device_bytes, subscriber_device_bytes;
 } xorcast_layout;
 
 XORCAST_API xorcast_status xorcast_bundle_create(xorcast_context *context,

@@ -391,8 +391,10 @@ xorcast_status xorcast_bundle_seal(xorcast_bundle *bundle, xorcast_layout *layou
     TRY(xci_seal_grid(bundle));
     TRY(xci_seal_fingerprint(bundle));
     xci_seal_costs(bundle);
-    if (bundle->on_device && bundle->map == NULL)
+    if (bundle->on_device) {
         TRY(xci_device_map_open(bundle, bundle, &bundle->map));
+        xci_seal_device_costs(bundle);
+    }
     bundle->sealed = true;
     if (layout_out != NULL)
         *layout_out = bundle->layout;

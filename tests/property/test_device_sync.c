@@ -221,6 +221,31 @@ static xorcast_context *second_device(void) {
     return context;
 }
 
+/* The bounds that seal reports hold. */
+static void test_bounds(void **state) {
+    (void)state;
+    pair p;
+    xorcast_layout layout;
+    xorcast_memory memory;
+    open_pair(&p, "inproc:bounds", 2, true, NULL);
+    xorcast_bundle *again = model_bundle_layout(p.sampler, &p.live, CHUNK, 5, &layout);
+    xorcast_bundle_destroy(again);
+    publish(&p, 1, 300000, NULL);
+    follow(&p, 1);
+    spoil(&p, "embed.weight", 12345);
+    check_status(p.sampler, xorcast_subscriber_keyframe(p.subscriber, TIMEOUT_MS), XORCAST_OK);
+    publish(&p, 2, 500000, NULL);
+    follow(&p, 2);
+    xorcast_context_memory(p.trainer, &memory);
+    assert_true(memory.device_high_water_bytes <= layout.publisher_device_bytes);
+    assert_true(memory.high_water_bytes <= layout.publisher_bytes + 3 * layout.delta_bound_bytes);
+    xorcast_context_memory(p.sampler, &memory);
+    assert_true(memory.device_high_water_bytes <=
+                layout.subscriber_device_bytes + 2 * layout.delta_bound_bytes);
+    assert_true(memory.high_water_bytes <= layout.subscriber_bytes + 3 * layout.delta_bound_bytes);
+    close_pair(&p);
+}
+
 /* Trainer and sampler of one process, each on a GPU of its own. */
 static void test_two_devices(void **state) {
     (void)state;
@@ -531,6 +556,7 @@ int main(void) {
         cmocka_unit_test(test_keyframes),
         cmocka_unit_test(test_device_to_device),
         cmocka_unit_test(test_two_devices),
+        cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_old_words_are_checked),
         cmocka_unit_test(test_undo),
         cmocka_unit_test(test_boxes),
