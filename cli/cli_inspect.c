@@ -126,7 +126,8 @@ xorcast_status cli_inspect(cli_session *session) {
     const char *path = session->options.operands[0];
     if (session->options.device != (path == NULL))
         return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
-                        "inspect takes a delta, or --device and no delta");
+                        "it is either xorcast inspect DELTA or xorcast inspect --device; see "
+                        "'xorcast inspect --help'");
     if (session->options.device)
         return inspect_device(session);
     xorcast_delta_info info;
