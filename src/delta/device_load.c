@@ -29,7 +29,7 @@ static xorcast_status open_worker(xci_load_worker *worker, const xorcast_bundle 
     TRY(xci_allocate(context, chunk_bytes + XCI_BLOCK_SLACK, &memory));
     worker->ready = memory;
     TRY(xci_allocate(context, chunk_bytes, &memory));
-    worker->mask = memory;
+    worker->old = memory;
     return XORCAST_OK;
 }
 
@@ -123,7 +123,7 @@ void xci_device_loader_close(xci_device_loader *loader) {
         xci_group_reader_close(&loader->workers[i].reader);
         xci_release(context, loader->workers[i].scratch);
         xci_release(context, loader->workers[i].ready);
-        xci_release(context, loader->workers[i].mask);
+        xci_release(context, loader->workers[i].old);
     }
     xci_release(context, loader->workers);
     xci_release(context, loader->rejected);
@@ -172,21 +172,25 @@ static bool padding_untouched(const xci_chunk *chunk, const uint8_t *mask) {
     return true;
 }
 
-static xorcast_status check_padding(xci_load_worker *worker, xorcast_bundle *bundle,
-                                    const xci_chunk *chunk, const xci_block *block,
-                                    const uint8_t *bytes) {
+/* Decodes block `index` of a record to a mask, at the beginning of the worker's scratch. The weights
+ * are fetched for blocks that need them; only a whole chunk is what these were made beside. */
+static xorcast_status decode(xci_device_loader *loader, xci_load_worker *worker,
+                             const xci_record *record, uint32_t index, const xci_chunk *chunk,
+                             const uint8_t *bytes) {
+    xorcast_bundle *bundle = loader->bundle;
     const xci_place place = {chunk->tensor, chunk->index, 0};
-    const xorcast_status status = xci_codec_decode(bundle->context, place, block->codec, bytes,
-                                                   block->bytes, worker->mask, chunk->bytes);
+    const uint8_t *old = NULL;
+    if (loader->beside_old_weights && bundle->complete)
+        TRY(xci_chunk_read(bundle, chunk, worker->old, &old));
+    const xorcast_status status = xci_block_decode(&worker->reader, place, record, index, bytes,
+                                                   old, worker->scratch, chunk->bytes);
     if (status == XORCAST_DATA_CORRUPT)
         return bad_chunk(bundle, chunk->index, "its block does not decode to the chunk's size");
-    TRY(status);
-    if (!padding_untouched(chunk, worker->mask))
-        return bad_chunk(bundle, chunk->index, "it changes bytes between tensors");
-    return XORCAST_OK;
+    return status;
 }
 
-/* Makes a block device-ready in the worker's memory; 0 bytes if it changes nothing. */
+/* Makes an LZ4 block that no device takes device-ready in the worker's memory; 0 bytes if it changes
+ * nothing. */
 static xorcast_status make_ready(xci_load_worker *worker, xorcast_bundle *bundle,
                                  const xci_chunk *chunk, uint32_t codec, const uint8_t *bytes,
                                  uint32_t count, uint32_t *ready_bytes, uint32_t *ready_codec) {
@@ -203,19 +207,24 @@ static bool device_codec(uint32_t codec) {
     return codec == XORCAST_CODEC_RAW || codec == XORCAST_CODEC_LZ4;
 }
 
-/* Writes a block to the payload at `at` and lists it; tables hold offsets until the batch is
- * whole. */
+/* Writes block `index` of a record to the payload at `at` and lists it; tables hold offsets until
+ * the batch is whole. */
 static xorcast_status place_block(xci_device_loader *loader, xci_load_worker *worker,
                                   xci_load_slot *slot, const xci_chunk *chunk,
-                                  const xci_block *block, const uint8_t *bytes, uint64_t *at,
-                                  xci_cuda_block *entry) {
+                                  const xci_record *record, uint32_t index, const uint8_t *bytes,
+                                  uint64_t *at, xci_cuda_block *entry) {
+    const xci_block *block = &record->blocks[index];
     uint32_t count = block->bytes, codec = block->codec;
+    const bool pads = chunk->packed && loader->mode != XCI_LOAD_APPLY_OWN;
     if (block->element_bytes != chunk->element_bytes)
         return bad_chunk(loader->bundle, chunk->index, "its elements have another width");
-    if (chunk->packed && loader->mode != XCI_LOAD_APPLY_OWN)
-        TRY(check_padding(worker, loader->bundle, chunk, block, bytes));
+    if (pads || !device_codec(codec))
+        TRY(decode(loader, worker, record, index, chunk, bytes));
+    if (pads && !padding_untouched(chunk, worker->scratch))
+        return bad_chunk(loader->bundle, chunk->index, "it changes bytes between tensors");
     if (!device_codec(codec)) {
-        TRY(make_ready(worker, loader->bundle, chunk, codec, bytes, count, &count, &codec));
+        xci_mask_to_ready(loader->context->shared->backend, chunk->bytes, worker->scratch,
+                          worker->ready, &count, &codec);
         bytes = worker->ready;
         if (count == 0)
             return XORCAST_OK;
@@ -270,7 +279,7 @@ static xorcast_status load_record(const load_job *job, uint64_t index, uint32_t 
                     (unsigned long long)record->group, block->chunk);
         if (xci_bundle_holds(bundle, first + block->chunk)) {
             xci_bundle_chunk_places(bundle, first + block->chunk, &chunk);
-            TRY(place_block(loader, worker, job->slot, &chunk, block, bytes, &at, entry));
+            TRY(place_block(loader, worker, job->slot, &chunk, record, i, bytes, &at, entry));
         }
         bytes += block->bytes;
     }

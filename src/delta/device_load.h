@@ -55,7 +55,7 @@ typedef struct xci_load_slot {
 
 typedef struct xci_load_worker {
     xci_group_reader reader;
-    uint8_t *scratch, *ready, *mask; /* for transcoding, and of packed chunks */
+    uint8_t *scratch, *ready, *old; /* for making blocks ready, and the weights that some need */
 } xci_load_worker;
 
 typedef struct xci_device_loader {
@@ -63,6 +63,7 @@ typedef struct xci_device_loader {
     xorcast_bundle *bundle;
     const xci_device_map *map;
     xci_load_mode mode;
+    bool beside_old_weights; /* set by the owner: blocks may need the weights to be decoded */
     xci_load_take take;
     void *user;
     xci_load_worker *workers;

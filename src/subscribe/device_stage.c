@@ -58,6 +58,7 @@ void xci_device_stage_reset(xci_stage *stage) {
 
 xorcast_status xci_device_stage_begin(xci_stage *stage) {
     xci_device_loader *loader = stage->loader;
+    loader->beside_old_weights = stage->info.needs_old_weights != 0;
     return xci_stream_follow(loader->context, loader->stream, NULL, loader->event);
 }
 

@@ -383,9 +383,11 @@ static void test_refusals(void **state) {
                      XORCAST_BAD_ARGUMENT);
     check_status(t.context[1], xorcast_publisher_put(t.publisher[1], 0, NULL, NULL), XORCAST_OK);
     check_status(t.context[1], xorcast_publisher_finish(t.publisher[1], NULL), XORCAST_OK);
-    options.encoding.codec = XORCAST_CODEC_SNAPPY;
-    assert_int_equal(xorcast_publisher_open(t.bundle[1], "inproc:other", &options, &other),
-                     XORCAST_UNSUPPORTED);
+    for (uint32_t codec = XORCAST_CODEC_SNAPPY; codec <= XORCAST_CODEC_AUTO; codec++) {
+        options.encoding.codec = codec;
+        assert_int_equal(xorcast_publisher_open(t.bundle[1], "inproc:other", &options, &other),
+                         XORCAST_UNSUPPORTED);
+    }
     close_twins(&t);
 }
 

@@ -136,10 +136,11 @@ static void test_sampler_densities(void **state) {
 /* What no device takes as it is: the host makes it ready. */
 static void test_sampler_codecs(void **state) {
     (void)state;
-    for (uint32_t codec = XORCAST_CODEC_RAW; codec <= XORCAST_CODEC_SNAPPY; codec++) {
+    for (uint32_t codec = XORCAST_CODEC_RAW; codec <= XORCAST_CODEC_AUTO; codec++) {
         xorcast_encoding encoding = XORCAST_ENCODING_INIT;
         encoding.codec = codec;
         encoding.second_pass = codec % 2;
+        encoding.old_weights = codec == XORCAST_CODEC_GAP;
         follow_all("inproc:codecs", 2, false, &encoding);
     }
 }
@@ -480,6 +481,15 @@ static void test_delta_calls(void **state) {
     assert_int_equal(xorcast_bundle_digest(on_device, &a), XORCAST_OK);
     assert_int_equal(xorcast_bundle_digest(to, &b), XORCAST_OK);
     assert_memory_equal(&a, &b, sizeof a);
+    options.encoding.codec = XORCAST_CODEC_GAP;
+    options.encoding.old_weights = 1;
+    delta.count = 0;
+    check_status(host, xorcast_delta_encode(from, to, &options, &sink, NULL), XORCAST_OK);
+    const xorcast_source beside = test_source(&delta);
+    device_model_put(context, &device, &old);
+    check_status(context, xorcast_delta_apply(on_device, &beside, &info), XORCAST_OK);
+    assert_int_equal(info.needs_old_weights, 1);
+    assert_true(device_model_equal(context, &device, &new));
     xorcast_bundle_destroy(from);
     xorcast_bundle_destroy(to);
     xorcast_bundle_destroy(on_device);
