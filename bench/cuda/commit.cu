@@ -35,27 +35,53 @@ static void measure_bounds(uint8_t *weights, uint64_t bytes, unsigned rounds) {
            2 * (double)half / copy / 1e9);
 }
 
+/* Once: it consumes its blocks. */
+static double prepare(step *s) {
+    float ms;
+    cudaEvent_t begin, end;
+    CUDA(cudaEventCreate(&begin));
+    CUDA(cudaEventCreate(&end));
+    CUDA(cudaEventRecord(begin));
+    CUDA(xci_cuda_prepare(&s->call, nullptr));
+    CUDA(cudaEventRecord(end));
+    CUDA(cudaEventSynchronize(end));
+    CUDA(cudaEventElapsedTime(&ms, begin, end));
+    CUDA(cudaEventDestroy(begin));
+    CUDA(cudaEventDestroy(end));
+    return ms;
+}
+
 static void measure_case(const model &m, unsigned rounds) {
     step s = make_step(m);
     const auto apply = [&] { CUDA(xci_cuda_apply(&s.call, nullptr)); };
-    const bool right = commits_right(s, apply);
-    const double apply_ms = median_ms(rounds, apply);
+    bool right = commits_right(s, apply);
+    const double tokens_ms = median_ms(rounds, apply);
     const double check_ms = median_ms(rounds, [&] { CUDA(xci_cuda_check(&s.call, nullptr)); });
     uint64_t changed = 0, bad = 0;
     for (const xci_cuda_result &r : to_host(s.call.results, s.block_count)) {
         changed += r.elements_changed;
         bad += r.status != XORCAST_OK;
     }
+    const double prepare_ms = prepare(&s);
+    right = right && commits_right(s, apply);
+    const double commit_ms = median_ms(rounds, apply);
+    uint64_t lists = 0, ready = 0;
+    for (const xci_cuda_block &b : to_host(s.call.blocks, s.block_count)) {
+        lists += b.block_codec == XCI_CUDA_CODEC_LIST;
+        ready += b.block_bytes;
+    }
     xorcast_digest *const digests = device_array<xorcast_digest>(s.chunk_count);
     const xci_cuda_digest_call digest = {s.call.grid, s.call.places, 0, s.chunk_count, digests};
     const double digest_ms = median_ms(rounds, [&] { CUDA(xci_cuda_digest(&digest, nullptr)); });
     CUDA(cudaFree(digests));
     printf("{\"row\":\"commit\",\"case\":\"%s\",\"right\":%s,\"bytes\":%llu,\"blocks\":%llu,"
-           "\"stream_bytes\":%llu,\"elements_changed\":%llu,\"refused\":%llu,\"commit_ms\":%.3f,"
-           "\"check_ms\":%.3f,\"digest_ms\":%.3f,\"digest_tb_s\":%.3f}\n",
+           "\"lz4_bytes\":%llu,\"lists\":%llu,\"ready_bytes\":%llu,\"elements_changed\":%llu,"
+           "\"refused\":%llu,\"check_ms\":%.3f,\"prepare_ms\":%.3f,\"commit_ms\":%.3f,"
+           "\"commit_from_lz4_ms\":%.3f,\"digest_ms\":%.3f,\"digest_tb_s\":%.3f}\n",
            m.name, right ? "true" : "false", (unsigned long long)m.bytes,
            (unsigned long long)s.block_count, (unsigned long long)s.stream_bytes,
-           (unsigned long long)changed, (unsigned long long)bad, apply_ms, check_ms, digest_ms,
+           (unsigned long long)lists, (unsigned long long)ready, (unsigned long long)changed,
+           (unsigned long long)bad, check_ms, prepare_ms, commit_ms, tokens_ms, digest_ms,
            (double)m.bytes / digest_ms / 1e9);
     fflush(stdout);
     free_step(&s);

@@ -436,6 +436,34 @@ static void expect_graph(case_list &list, device_cases &d) {
     CUDA(cudaStreamDestroy(stream));
 }
 
+/* Lists where the blocks were, no longer than they, for those that check said so of. */
+static size_t expect_prepared(case_list &list, device_cases &d) {
+    const std::vector<xci_cuda_result> results = d.results.get();
+    const std::vector<uint8_t> before = list.blocks.read();
+    CUDA(xci_cuda_prepare(&d.call, nullptr));
+    sync();
+    const std::vector<xci_cuda_block> blocks = d.blocks.get();
+    const std::vector<uint8_t> after = list.blocks.read();
+    size_t listed = 0;
+    for (size_t i = 0; i < list.cases.size(); ++i) {
+        const chunk_case &c = list.cases[i];
+        const bool changed = results[i].status == XORCAST_OK && results[i].list_bytes != 0;
+        const size_t offset = list.blocks.offset[i], kept = changed ? c.block.size() : 0;
+        listed += changed;
+        expect(blocks[i].block_codec == (changed ? XCI_CUDA_CODEC_LIST : c.block_codec), "codec",
+               i);
+        expect(blocks[i].block_bytes == (changed ? results[i].list_bytes : c.block.size()),
+               "size of a list", i);
+        expect(!changed || (results[i].list_bytes == 4 * results[i].bytes_changed &&
+                            results[i].list_bytes <= c.block.size()),
+               "bytes of a list", i);
+        expect(memcmp(&before[offset + kept], &after[offset + kept],
+                      c.block.size() + 16 - kept) == 0,
+               "prepare writes behind a block", i);
+    }
+    return listed;
+}
+
 /* All blocks of the list are good. */
 static void run_good_list(const char *name, case_list &list) {
     device_cases *d = to_device(list);
@@ -450,10 +478,16 @@ static void run_good_list(const char *name, case_list &list) {
     CUDA(xci_cuda_apply(&d->call, nullptr));
     sync();
     expect(list.weights.same() && list.blocks.same(), "apply", 0);
+    const size_t listed = expect_prepared(list, *d);
+    expect(listed > 0 && listed < list.cases.size(), "lists", listed);
+    CUDA(cudaMemset(d->progress.at, 0, sizeof(uint64_t)));
+    expect_gate_and_progress(list, *d);
+    expect(list.weights.same(), "lists applied twice", 0);
     expect_graph(list, *d);
     expect_digests_and_copies(list, *d);
     delete d;
-    printf("%s: %zu chunks, %u failures so far\n", name, list.cases.size(), failures);
+    printf("%s: %zu chunks, %zu lists, %u failures so far\n", name, list.cases.size(), listed,
+           failures);
 }
 
 /* Blocks of any kind: same verdicts; apply all the same, and no byte outside the chunks changes. */
@@ -463,6 +497,9 @@ static void run_hostile_list(const char *name, case_list &list) {
     sync();
     expect(list.weights.same(), "check changes something", 0);
     const std::vector<xci_cuda_result> results = d->results.get();
+    CUDA(xci_cuda_apply(&d->call, nullptr));
+    CUDA(xci_cuda_apply(&d->call, nullptr));
+    expect_prepared(list, *d);
     CUDA(xci_cuda_apply(&d->call, nullptr));
     sync();
     const std::vector<uint8_t> now = list.weights.read();
@@ -558,7 +595,7 @@ static void test_mutated() {
             mask_damage(&seed, c.block.data(), &size, room);
         c.block.resize(size);
         if (mask_random(&seed, 50) == 0)
-            c.block_codec = mask_random(&seed, 5);
+            c.block_codec = mask_random(&seed, 2) ? XCI_CUDA_CODEC_LIST : mask_random(&seed, 5);
         add_direct(list, c, mask_random(&seed, 16));
     }
     run_hostile_list("mutated blocks", list);

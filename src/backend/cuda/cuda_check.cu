@@ -2,17 +2,18 @@
  * sums what applying would do. A group of GROUP threads has a block, raw ones too: it runs beside
  * other work, and needs no speed that this work would pay for. Changes nothing but results. */
 #include "backend/cuda/cuda_launch.cuh"
+#include "backend/cuda/cuda_list.cuh"
 #include "backend/cuda/cuda_tally.cuh"
 #include "backend/cuda/cuda_tokens.cuh"
 
 #define THREADS 128u
-#define GROUP 8u
+#define GROUP XCI_CUDA_STAGE_GROUP
 #define BLOCKS (THREADS / GROUP)
 
 typedef struct xci_cuda_checker {
     xci_cuda_place place;
     xci_cuda_segments segments;
-    uint32_t element_bytes;
+    uint32_t element_bytes, list_bytes;
     xci_cuda_tally tally;
 } xci_cuda_checker;
 
@@ -24,14 +25,21 @@ static __device__ __forceinline__ void d_check_word(xci_cuda_checker *checker, u
     d_count_change(&checker->tally, &checker->place, &checker->segments, word, mask);
 }
 
+/* Also finds whether a list can be written over the block while it is read: entries must never reach
+ * bytes that are still to come. */
 static __device__ __forceinline__ bool d_check_tokens(xci_cuda_checker *checker,
                                                       const xci_cuda_block &block, uint32_t lane) {
     xci_cuda_walk walk =
         xci_cuda_walk_begin(block.bytes, block.block_bytes, checker->place.bytes);
     xci_cuda_item item;
-    for (uint32_t count; (count = xci_cuda_take(&walk, lane, GROUP, &item)) != 0;)
-        if (lane < count)
-            d_check_word(checker, item.word, item.mask);
+    uint32_t listed = 0;
+    bool fits = true;
+    while (xci_cuda_take(&walk, lane, GROUP, &item) != 0) {
+        d_check_word(checker, item.word, item.mask);
+        listed += d_group_sum(d_changed_bytes(item.mask), GROUP) * XCI_CUDA_ENTRY_BYTES;
+        fits = fits && listed <= xci_cuda_walk_read(&walk);
+    }
+    checker->list_bytes = fits ? listed : 0;
     return walk.state == XCI_LZ4_DONE;
 }
 
@@ -80,6 +88,7 @@ static __global__ void __launch_bounds__(THREADS) k_check_blocks(const xci_cuda_
         result.elements_changed = checker.tally.elements;
         result.bits_changed = checker.tally.bits;
         result.change = checker.tally.change;
+        result.list_bytes = checker.list_bytes;
     }
     call.results[index] = result;
 }

@@ -136,4 +136,20 @@ static __device__ __forceinline__ void d_xor_word(xci_cuda_place *place, uint32_
     });
 }
 
+/* The same for one byte. Memory works on words of 4 bytes: those that are not wholly the chunk's are
+ * left to all its threads as bytes. */
+static __device__ __forceinline__ void d_xor_byte(xci_cuda_place *place, uint32_t position,
+                                                  uint32_t mask) {
+    if (place->direct == nullptr) {
+        d_xor_word(place, position / 8, (uint64_t)mask << (8 * (position % 8)));
+        return;
+    }
+    uint8_t *const at = place->direct + position;
+    const uint32_t inside = (uint32_t)(uintptr_t)at % 4;
+    if (position >= inside && position - inside + 4 <= place->bytes)
+        atomicXor((uint32_t *)(at - inside), mask << (8 * inside));
+    else
+        *at ^= (uint8_t)mask;
+}
+
 #endif

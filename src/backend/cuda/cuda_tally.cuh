@@ -4,6 +4,7 @@
 #ifndef XCI_CUDA_TALLY_CUH
 #define XCI_CUDA_TALLY_CUH
 
+#include "backend/cuda/cuda_group.cuh"
 #include "backend/cuda/cuda_places.cuh"
 #include "backend/cuda/cuda_term.cuh"
 
@@ -44,27 +45,16 @@ static __device__ __forceinline__ void d_count_change(xci_cuda_tally *tally, xci
     tally->change.lane[1] += after.lane[1] - before.lane[1];
 }
 
-/* Sums over aligned groups of `size` threads of a warp; all of a group call it together. */
-static __device__ __forceinline__ uint32_t d_group_threads(uint32_t size) {
-    const uint32_t lane = threadIdx.x % 32;
-    return (size < 32 ? (1u << size) - 1 : UINT32_MAX) << (lane - lane % size);
+static __device__ __forceinline__ void d_sum_digest(xorcast_digest *sum, uint32_t group) {
+    sum->lane[0] = d_group_sum(sum->lane[0], group);
+    sum->lane[1] = d_group_sum(sum->lane[1], group);
 }
 
-static __device__ __forceinline__ void d_sum_digest(xorcast_digest *sum, uint32_t size) {
-    const uint32_t threads = d_group_threads(size);
-    for (uint32_t step = size / 2; step > 0; step /= 2)
-        for (int lane = 0; lane < 2; ++lane)
-            sum->lane[lane] += __shfl_xor_sync(threads, sum->lane[lane], step);
-}
-
-static __device__ __forceinline__ void d_sum_tally(xci_cuda_tally *tally, uint32_t size) {
-    const uint32_t threads = d_group_threads(size);
-    for (uint32_t step = size / 2; step > 0; step /= 2) {
-        tally->bits += __shfl_xor_sync(threads, tally->bits, step);
-        tally->bytes += __shfl_xor_sync(threads, tally->bytes, step);
-        tally->elements += __shfl_xor_sync(threads, tally->elements, step);
-    }
-    d_sum_digest(&tally->change, size);
+static __device__ __forceinline__ void d_sum_tally(xci_cuda_tally *tally, uint32_t group) {
+    tally->bits = d_group_sum(tally->bits, group);
+    tally->bytes = d_group_sum(tally->bytes, group);
+    tally->elements = d_group_sum(tally->elements, group);
+    d_sum_digest(&tally->change, group);
 }
 
 #endif

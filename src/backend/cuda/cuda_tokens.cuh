@@ -44,7 +44,7 @@ XCI_CUDA_BOTH xci_cuda_walk xci_cuda_walk_begin(const uint8_t *block, uint32_t b
 XCI_CUDA_BOTH uint64_t xci_cuda_stream(const uint8_t *block, uint32_t offset) {
 #ifdef __CUDA_ARCH__
     const uint2 *const words = (const uint2 *)(block + (offset & ~7u));
-    const uint2 first = __ldg(words), second = __ldg(words + 1);
+    const uint2 first = words[0], second = words[1];
     const bool upper = (offset & 4) != 0;
     const uint32_t a = upper ? first.y : first.x;
     const uint32_t b = upper ? second.x : first.y;
@@ -143,6 +143,13 @@ XCI_CUDA_BOTH bool xci_cuda_next(xci_cuda_walk *walk) {
     return true;
 }
 
+/* How much of the block has been read for good. */
+XCI_CUDA_BOTH uint32_t xci_cuda_walk_read(const xci_cuda_walk *walk) {
+    if (walk->left != 0)
+        return walk->literal_at;
+    return walk->state == XCI_LZ4_INSIDE ? walk->at : walk->end;
+}
+
 /* What of the literals lies in a word of the chunk: some of it does. */
 XCI_CUDA_BOTH uint64_t xci_cuda_piece(const xci_cuda_walk *walk, uint32_t word) {
     const uint32_t begin = walk->position > word * 8 ? walk->position : word * 8;
@@ -154,7 +161,7 @@ XCI_CUDA_BOTH uint64_t xci_cuda_piece(const xci_cuda_walk *walk, uint32_t word) 
 }
 
 /* Finds the next words of the block, `group` of them or, at its end, fewer; thread `lane` gets the
- * one with its number. Words rise and each is found once. Returns how many: 0 at the end of the
+ * one with its number, or none (mask 0). Words rise and each is found once. Returns how many: 0 at the end of the
  * block or where it is damaged; words found before that are good as far as the walk knows. */
 XCI_CUDA_BOTH uint32_t xci_cuda_take(xci_cuda_walk *walk, uint32_t lane, uint32_t group,
                                      xci_cuda_item *mine) {

@@ -1,0 +1,59 @@
+/* prepare: LZ4 blocks that check found good become lists of changed bytes, written over them. A group
+ * of GROUP threads has a block: it reads its next words, then writes their entries, which check has
+ * found never to reach what is still to be read. */
+#include "backend/cuda/cuda_group.cuh"
+#include "backend/cuda/cuda_kernels.h"
+#include "backend/cuda/cuda_launch.cuh"
+#include "backend/cuda/cuda_list.cuh"
+#include "backend/cuda/cuda_tokens.cuh"
+
+#define THREADS 128u
+#define GROUP XCI_CUDA_STAGE_GROUP
+#define BLOCKS (THREADS / GROUP)
+
+/* Entries of a word from `list` on. */
+static __device__ __forceinline__ void d_put_entries(uint32_t *list, uint32_t word,
+                                                     uint64_t mask) {
+    for (uint32_t position = word * 8; mask != 0; mask >>= 8, ++position)
+        if ((mask & 0xff) != 0)
+            *list++ = d_entry(position, (uint32_t)mask & 0xff);
+}
+
+static __device__ __forceinline__ void d_prepare_block(const xci_cuda_block &block, uint32_t bytes,
+                                                       uint32_t lane) {
+    /* Read through the walk, written through `list`: the walk's loads must see memory as it is. */
+    uint32_t *const list = (uint32_t *)block.bytes;
+    xci_cuda_walk walk = xci_cuda_walk_begin(block.bytes, block.block_bytes, bytes);
+    xci_cuda_item item;
+    uint32_t listed = 0;
+    while (xci_cuda_take(&walk, lane, GROUP, &item) != 0) {
+        const uint32_t mine = d_changed_bytes(item.mask);
+        const uint32_t end = listed + d_group_prefix(mine, GROUP);
+        __syncwarp(d_group_threads(GROUP));
+        d_put_entries(list + (end - mine), item.word, item.mask);
+        __syncwarp(d_group_threads(GROUP));
+        listed += d_group_sum(mine, GROUP);
+    }
+}
+
+static __global__ void __launch_bounds__(THREADS)
+k_prepare_blocks(const xci_cuda_block_call call) {
+    const uint64_t index = (uint64_t)blockIdx.x * BLOCKS + threadIdx.x / GROUP;
+    if (index >= call.count)
+        return;
+    const xci_cuda_result result = call.results[index];
+    if (result.status != XORCAST_OK || result.list_bytes == 0)
+        return;
+    xci_cuda_block block = call.blocks[index];
+    d_prepare_block(block, call.grid.chunks[block.chunk].bytes, threadIdx.x % GROUP);
+    if (threadIdx.x % GROUP != 0)
+        return;
+    block.block_bytes = result.list_bytes;
+    block.block_codec = XCI_CUDA_CODEC_LIST;
+    /* The caller's blocks are not constant; they only are for check and apply. */
+    ((xci_cuda_block *)call.blocks)[index] = block;
+}
+
+extern "C" int xci_cuda_prepare(const xci_cuda_block_call *call, void *stream) {
+    return d_launch(k_prepare_blocks, *call, call->count, BLOCKS, THREADS, stream);
+}
