@@ -15,8 +15,7 @@
 #include "backend/cuda/cuda_tokens.cuh"
 
 #ifndef LIST_THREADS
-#define LIST_THREADS 256u
-#define LIST_BLOCKS 8u
+#define LIST_THREADS 128u
 #define LIST_AHEAD 4u /* entries that a thread has in flight */
 #endif
 
@@ -44,74 +43,28 @@ static __device__ __forceinline__ void d_count_progress(const xci_cuda_block_cal
 
 /* ---- Lists ---- */
 
-/* The lists of a thread block, whose entries count as one long list: those of list i end at end[i]. */
-typedef struct xci_cuda_lists {
-    const uint32_t *entries[LIST_BLOCKS];
-    xci_cuda_place places[LIST_BLOCKS];
-    uint32_t end[LIST_BLOCKS];
-    uint32_t count;
-} xci_cuda_lists;
-
-/* Threads 0 .. LIST_BLOCKS - 1 enter a block each. */
-static __device__ __forceinline__ void d_enter_list(const xci_cuda_block_call &call,
-                                                    uint32_t share, xci_cuda_lists *lists) {
-    const uint32_t lane = threadIdx.x;
-    uint32_t entries = 0;
-    bool listed = false;
-    if (lane < share) {
-        const xci_cuda_block block = call.blocks[(uint64_t)blockIdx.x * LIST_BLOCKS + lane];
-        listed = block.block_codec == XCI_CUDA_CODEC_LIST;
-        if (listed) {
-            const uint32_t bytes = call.grid.chunks[block.chunk].bytes;
-            lists->entries[lane] = (const uint32_t *)block.bytes;
-            lists->places[lane] = d_place_of(call.places, block.chunk, bytes);
-            entries = block.block_bytes / XCI_CUDA_ENTRY_BYTES;
-        }
-    }
-    const uint32_t count = d_group_sum<uint32_t>(listed, LIST_BLOCKS);
-    lists->end[lane] = d_group_prefix(entries, LIST_BLOCKS);
-    if (lane == 0)
-        lists->count = count;
-}
-
 static __global__ void __launch_bounds__(LIST_THREADS)
 k_apply_lists(const xci_cuda_block_call call) {
-    __shared__ xci_cuda_lists lists;
-    if (d_closed(call))
+    const xci_cuda_block block = call.blocks[blockIdx.x];
+    if (block.block_codec != XCI_CUDA_CODEC_LIST || d_closed(call))
         return;
-    if (threadIdx.x < LIST_BLOCKS)
-        d_enter_list(call, d_share(call, LIST_BLOCKS), &lists);
-    __syncthreads();
-    const uint32_t total = lists.end[LIST_BLOCKS - 1];
-    uint32_t list = 0, placed = LIST_BLOCKS;
-    xci_cuda_place place;
-    for (uint32_t first = threadIdx.x; first < total; first += LIST_AHEAD * LIST_THREADS) {
-        uint32_t entry[LIST_AHEAD], of[LIST_AHEAD];
+    xci_cuda_place place =
+        d_place_of(call.places, block.chunk, call.grid.chunks[block.chunk].bytes);
+    const uint32_t *const list = (const uint32_t *)block.bytes;
+    const uint32_t count = block.block_bytes / XCI_CUDA_ENTRY_BYTES;
+    for (uint32_t first = threadIdx.x; first < count; first += LIST_AHEAD * LIST_THREADS) {
+        uint32_t entries[LIST_AHEAD];
 #pragma unroll
-        for (uint32_t i = 0; i < LIST_AHEAD; ++i) {
-            const uint32_t at = first + i * LIST_THREADS;
-            of[i] = LIST_BLOCKS;
-            if (at >= total)
-                continue;
-            while (at >= lists.end[list])
-                ++list;
-            of[i] = list;
-            entry[i] = lists.entries[list][at - (list != 0 ? lists.end[list - 1] : 0)];
-        }
+        for (uint32_t i = 0; i < LIST_AHEAD; ++i)
+            entries[i] = first + i * LIST_THREADS < count ? __ldg(list + first + i * LIST_THREADS)
+                                                          : UINT32_MAX;
 #pragma unroll
-        for (uint32_t i = 0; i < LIST_AHEAD; ++i) {
-            if (of[i] == LIST_BLOCKS)
-                continue;
-            if (of[i] != placed) {
-                placed = of[i];
-                place = lists.places[placed];
-            }
-            if (d_entry_position(entry[i]) < place.bytes)
-                d_xor_byte(&place, d_entry_position(entry[i]), d_entry_byte(entry[i]));
-        }
+        for (uint32_t i = 0; i < LIST_AHEAD; ++i)
+            if (d_entry_position(entries[i]) < place.bytes)
+                d_xor_byte(&place, d_entry_position(entries[i]), d_entry_byte(entries[i]));
     }
     __syncthreads();
-    d_count_progress(call, lists.count);
+    d_count_progress(call, 1);
 }
 
 /* ---- Tokens and raw ---- */
@@ -166,8 +119,7 @@ static __global__ void __launch_bounds__(THREADS) k_apply_blocks(const xci_cuda_
 }
 
 extern "C" int xci_cuda_apply(const xci_cuda_block_call *call, void *stream) {
-    const int error =
-        d_launch(k_apply_lists, *call, call->count, LIST_BLOCKS, LIST_THREADS, stream);
+    const int error = d_launch(k_apply_lists, *call, call->count, 1, LIST_THREADS, stream);
     return error != cudaSuccess
                ? error
                : d_launch(k_apply_blocks, *call, call->count, BLOCKS, THREADS, stream);

@@ -25,21 +25,23 @@ static __device__ __forceinline__ void d_check_word(xci_cuda_checker *checker, u
     d_count_change(&checker->tally, &checker->place, &checker->segments, word, mask);
 }
 
-/* Also finds whether a list can be written over the block while it is read: entries must never reach
- * bytes that are still to come. */
+/* Also finds whether prepare can make a list of the block. */
 static __device__ __forceinline__ bool d_check_tokens(xci_cuda_checker *checker,
                                                       const xci_cuda_block &block, uint32_t lane) {
     xci_cuda_walk walk =
         xci_cuda_walk_begin(block.bytes, block.block_bytes, checker->place.bytes);
     xci_cuda_item item;
-    uint32_t listed = 0;
+    xci_cuda_listing listing = {0, 0};
     bool fits = true;
     while (xci_cuda_take(&walk, lane, GROUP, &item) != 0) {
         d_check_word(checker, item.word, item.mask);
-        listed += d_group_sum(d_changed_bytes(item.mask), GROUP) * XCI_CUDA_ENTRY_BYTES;
-        fits = fits && listed <= xci_cuda_walk_read(&walk);
+        const uint32_t more = d_group_sum(d_changed_bytes(item.mask), GROUP);
+        fits = fits && d_may_wait(listing, more);
+        listing.found += more;
+        listing.written = d_writable(listing, xci_cuda_walk_read(&walk));
     }
-    checker->list_bytes = fits ? listed : 0;
+    fits = fits && listing.written == listing.found;
+    checker->list_bytes = fits ? listing.found * XCI_CUDA_ENTRY_BYTES : 0;
     return walk.state == XCI_LZ4_DONE;
 }
 

@@ -126,7 +126,7 @@ typedef struct xci_cuda_block_call {
 
 int xci_cuda_check(const xci_cuda_block_call *call, void *stream);
 /* For blocks that `results` of check call good: rewrites bytes, size and codec of those that have
- * list_bytes, in `blocks` and in what they point to; leaves the others. Once for each check. */
+ * list_bytes, in `blocks` and in what they point to; leaves the others, lists too. */
 int xci_cuda_prepare(const xci_cuda_block_call *call, void *stream);
 int xci_cuda_apply(const xci_cuda_block_call *call, void *stream);
 

@@ -1,16 +1,18 @@
-/* The device's own form of a block, a list of changed bytes (cuda_kernels.h): its entries, and how
- * many a word makes. */
+/* The device's own form of a block, a list of changed bytes (cuda_kernels.h): its entries, and the rule
+ * by which it can be written over the LZ4 block while that is read. check tries the rule, prepare
+ * relies on it. */
 #ifndef XCI_CUDA_LIST_CUH
 #define XCI_CUDA_LIST_CUH
 
 #include <stdint.h>
 
 #define XCI_CUDA_ENTRY_BYTES 4u
-/* Threads that walk a block together in check and in prepare: check answers for prepare that words
- * taken so many at a time leave room for their entries. */
-#ifndef XCI_CUDA_STAGE_GROUP
+/* Threads that walk a block together in check and in prepare: the same, since the rule is tried after
+ * each batch of words. More would do the same work in each; one alone writes lists more slowly. */
 #define XCI_CUDA_STAGE_GROUP 2u
-#endif
+/* Entries that may wait until the bytes below them have been read. Dense stretches make up to four
+ * times as many bytes of entries as they have literals. */
+#define XCI_CUDA_WAITING 128u
 
 static __device__ __forceinline__ uint32_t d_entry(uint32_t position, uint32_t byte) {
     return position << 8 | byte;
@@ -21,6 +23,23 @@ static __device__ __forceinline__ uint32_t d_entry_byte(uint32_t entry) { return
 static __device__ __forceinline__ uint32_t d_changed_bytes(uint64_t mask) {
     const uint64_t low = UINT64_C(0x7f7f7f7f7f7f7f7f);
     return __popcll((((mask & low) + low) | mask) & ~low);
+}
+
+/* Entries found, and those of them that have been written. */
+typedef struct xci_cuda_listing {
+    uint32_t found, written;
+} xci_cuda_listing;
+
+/* Whether so many more may wait, before any is written. */
+static __device__ __forceinline__ bool d_may_wait(const xci_cuda_listing &listing, uint32_t more) {
+    return listing.found + more - listing.written <= XCI_CUDA_WAITING;
+}
+
+/* Up to which entry a list may be written when so many bytes of the block have been read. */
+static __device__ __forceinline__ uint32_t d_writable(const xci_cuda_listing &listing,
+                                                      uint32_t bytes_read) {
+    const uint32_t room = bytes_read / XCI_CUDA_ENTRY_BYTES;
+    return listing.found < room ? listing.found : room;
 }
 
 #endif
