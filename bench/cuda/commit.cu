@@ -25,9 +25,8 @@ static void measure_bounds(uint8_t *weights, uint64_t bytes, unsigned rounds) {
     const double read = median_ms(
         rounds, [&] { k_read<<<132 * 8, 512>>>((const uint4 *)weights, bytes / 16, out); });
     const uint64_t half = bytes / 2 / 4096 * 4096;
-    const double copy = median_ms(3, [&] {
-        CUDA(cudaMemcpyAsync(weights, weights + half, half, cudaMemcpyDeviceToDevice));
-    });
+    const double copy = median_ms(
+        3, [&] { CUDA(cudaMemcpyAsync(weights, weights + half, half, cudaMemcpyDeviceToDevice)); });
     CUDA(cudaFree(out));
     printf("{\"row\":\"bound\",\"bytes\":%llu,\"read_ms\":%.3f,\"read_tb_s\":%.3f,"
            "\"copy_tb_s\":%.3f}\n",
@@ -49,6 +48,22 @@ static double prepare(step *s) {
     CUDA(cudaEventDestroy(begin));
     CUDA(cudaEventDestroy(end));
     return ms;
+}
+
+/* The same step into windows. */
+static void measure_windows(const model &m, step *s, unsigned rounds) {
+    put_in_windows(m, s);
+    const auto apply = [&] { CUDA(xci_cuda_apply(&s->call, nullptr)); };
+    const bool right = commits_right(*s, apply);
+    const double commit_ms = median_ms(rounds, apply);
+    xorcast_digest *const digests = device_array<xorcast_digest>(s->chunk_count);
+    const xci_cuda_digest_call digest = {s->call.grid, s->call.places, 0, s->chunk_count, digests};
+    const double digest_ms = median_ms(rounds, [&] { CUDA(xci_cuda_digest(&digest, nullptr)); });
+    CUDA(cudaFree(digests));
+    printf("{\"row\":\"windows\",\"case\":\"%s\",\"right\":%s,\"commit_ms\":%.3f,"
+           "\"digest_ms\":%.3f,\"digest_tb_s\":%.3f}\n",
+           m.name, right ? "true" : "false", commit_ms, digest_ms,
+           (double)m.bytes / digest_ms / 1e9);
 }
 
 static void measure_case(const model &m, unsigned rounds) {
@@ -83,6 +98,8 @@ static void measure_case(const model &m, unsigned rounds) {
            (unsigned long long)lists, (unsigned long long)ready, (unsigned long long)changed,
            (unsigned long long)bad, check_ms, prepare_ms, commit_ms, tokens_ms, digest_ms,
            (double)m.bytes / digest_ms / 1e9);
+    if (m.chunks[0].bytes % WINDOW_ROW == 0 && m.bytes % WINDOW_ROW == 0)
+        measure_windows(m, &s, rounds);
     fflush(stdout);
     free_step(&s);
 }
@@ -133,20 +150,30 @@ int main(int argc, char **argv) {
     uint8_t *const weights = device_array<uint8_t>(bytes);
     k_fill<<<132 * 16, 256>>>((uint64_t *)weights, bytes / 8);
     measure_bounds(weights, bytes, rounds);
-    const uint64_t tensor = 32 << 20;
+    const uint64_t some = std::min<uint64_t>(bytes, 8ull << 30);
+    const uint32_t usual = 64 << 10;
     const std::vector<model> models = {
-        make_model("nvfp4 mix", weights, bytes, tensor,
+        make_model("nvfp4 mix", weights, bytes, usual,
                    {scattered(nvfp4, 0.0002), scattered(bf16, 0.013)}, 25),
-        make_model("nvfp4 mix, clustered", weights, bytes, tensor,
+        make_model("nvfp4 mix, clustered", weights, bytes, usual,
                    {clustered(nvfp4, 0.0002), clustered(bf16, 0.013)}, 25),
-        make_model("bf16 1 %", weights, bytes, tensor, {scattered(bf16, 0.01)}, 0),
-        make_model("bf16 1 %, clustered", weights, bytes, tensor, {clustered(bf16, 0.01)}, 0),
+        make_model("bf16 1 %", weights, bytes, usual, {scattered(bf16, 0.01)}, 0),
+        make_model("bf16 1 %, clustered", weights, bytes, usual, {clustered(bf16, 0.01)}, 0),
         many_tensors(weights, std::min<uint64_t>(bytes, 10000000000)),
+        make_model("8 GiB, bf16 0.05 %", weights, some, usual, {scattered(bf16, 0.0005)}, 0),
+        make_model("8 GiB, bf16 3 %", weights, some, usual, {scattered(bf16, 0.03)}, 0),
+        make_model("8 GiB, bf16 10 %", weights, some, usual, {scattered(bf16, 0.1)}, 0),
+        make_model("8 GiB, bf16 50 %", weights, some, usual, {scattered(bf16, 0.5)}, 0),
+        make_model("8 GiB, all bytes", weights, some, usual, {scattered(nvfp4, 0.9999)}, 0),
+        make_model("8 GiB, chunks of 16 KiB", weights, some, 16 << 10, {scattered(bf16, 0.01)}, 0),
+        make_model("8 GiB, chunks of 256 KiB", weights, some, 256 << 10, {scattered(bf16, 0.01)},
+                   0),
+        make_model("8 GiB, chunks of 1 MiB", weights, some, 1 << 20, {scattered(bf16, 0.01)}, 0),
     };
     for (const model &m : models)
-        if (names.empty() ||
-            std::any_of(names.begin(), names.end(),
-                        [&](const char *name) { return strcmp(name, m.name) == 0; }))
+        if (names.empty() || std::any_of(names.begin(), names.end(), [&](const char *name) {
+                return strcmp(name, m.name) == 0;
+            }))
             measure_case(m, rounds);
     CUDA(cudaFree(weights));
     return 0;

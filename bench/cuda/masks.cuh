@@ -1,5 +1,5 @@
-/* Masks of synthetic steps, made on the GPU by a hash of the position, and a slow, simple encoder of
- * them: a thread a chunk. What a benchmark of commit needs before the clock starts. */
+/* Masks of synthetic steps, made on the GPU by a hash of the position, and a slow, simple
+ * encoder of them: a thread a chunk. What a benchmark of commit needs before the clock starts. */
 #ifndef BENCH_CUDA_MASKS_CUH
 #define BENCH_CUDA_MASKS_CUH
 
@@ -8,9 +8,9 @@
 /* How the bytes of a chunk change. */
 struct mask_rule {
     uint32_t element_bytes;
-    uint32_t share;   /* of elements, in 2^-32, inside dirty pages */
-    uint32_t dirty;   /* of 4 KiB pages, in 2^-32; UINT32_MAX: all */
-    uint32_t bit_of;  /* a change is one of so many low bits, or else a random byte */
+    uint32_t share;  /* of elements, in 2^-32, inside dirty pages */
+    uint32_t dirty;  /* of 4 KiB pages, in 2^-32; UINT32_MAX: all */
+    uint32_t bit_of; /* a change is one of so many low bits, or else a random byte */
 };
 
 #define MASK_PAGE 4096u
@@ -36,7 +36,8 @@ static __device__ inline uint8_t mask_at(const mask_rule &rule, uint64_t chunk, 
     const uint32_t value = mask_hash((chunk << 20 | element) + UINT64_C(0x10000000000));
     if (at % rule.element_bytes != 0)
         return at % rule.element_bytes == 1 && value % 29 == 0 ? 1 : 0;
-    return value % 4 != 0 ? (uint8_t)(1u << value / 4 % rule.bit_of) : (uint8_t)(1 + value / 4 % 255);
+    return value % 4 != 0 ? (uint8_t)(1u << value / 4 % rule.bit_of)
+                          : (uint8_t)(1 + value / 4 % 255);
 }
 
 struct mask_writer {
@@ -91,8 +92,8 @@ static __device__ inline void mask_run(mask_writer *w, uint32_t end) {
 }
 
 /* The block of a chunk: its size as LZ4, or `bytes` for raw, or 0 for no change. */
-static __device__ inline uint32_t mask_encode(const mask_rule &rule, uint64_t chunk,
-                                              uint32_t bytes, uint8_t *out) {
+static __device__ inline uint32_t mask_encode(const mask_rule &rule, uint64_t chunk, uint32_t bytes,
+                                              uint8_t *out) {
     mask_writer w = {&rule, chunk, bytes, out, 0, 0, 0};
     bool changed = false;
     for (uint32_t page = 0; page * MASK_PAGE < bytes; ++page) {

@@ -1,5 +1,5 @@
-/* A model on the GPU, a step of it as blocks, and the clock: what the benchmarks of the CUDA backend
- * share. Ends the program where CUDA fails. */
+/* A model on the GPU, a step of it as blocks, and the clock: what the benchmarks of the CUDA
+ * backend share. Ends the program where CUDA fails. */
 #ifndef BENCH_CUDA_SETTING_CUH
 #define BENCH_CUDA_SETTING_CUH
 
@@ -69,8 +69,7 @@ struct model {
 };
 
 /* Adds a tensor at `at`, cut into chunks. */
-static void add_tensor(model *m, uint8_t *at, uint64_t bytes, uint32_t chunk_bytes,
-                       uint32_t rule) {
+static void add_tensor(model *m, uint8_t *at, uint64_t bytes, uint32_t chunk_bytes, uint32_t rule) {
     for (uint64_t done = 0; done < bytes; done += chunk_bytes)
         m->chunks.push_back(
             {at + done, (uint32_t)std::min<uint64_t>(chunk_bytes, bytes - done), rule});
@@ -86,13 +85,18 @@ struct step {
     xci_cuda_block_call call;
 };
 
-static xci_cuda_grid make_grid(const model &m) {
+/* A segment for each `row` bytes of a chunk. */
+static xci_cuda_grid make_grid(const model &m, uint32_t row) {
     std::vector<xci_cuda_chunk> chunks;
     std::vector<xci_cuda_segment> segments;
     uint32_t largest = 0;
     for (const mask_chunk &c : m.chunks) {
-        segments.push_back({xci_digest_key(segments.size()), 0, c.bytes});
-        chunks.push_back({c.bytes, m.rules[c.rule].element_bytes, (uint32_t)chunks.size(), 1});
+        const uint32_t first = (uint32_t)segments.size();
+        for (uint32_t at = 0; at < c.bytes; at += row)
+            segments.push_back({xci_digest_key(chunks.size()) + at / 8 * XCI_DIGEST_STRIDE, at,
+                                std::min(row, c.bytes - at)});
+        chunks.push_back(
+            {c.bytes, m.rules[c.rule].element_bytes, first, (uint32_t)segments.size() - first});
         largest = std::max(largest, c.bytes);
     }
     return {to_device(chunks), to_device(segments), chunks.size(), largest};
@@ -115,10 +119,10 @@ static void make_blocks(const model &m, step *s) {
     std::vector<xci_cuda_block> blocks;
     for (uint64_t i = 0; i < s->chunk_count; ++i)
         if (sizes[i] != 0)
-            blocks.push_back({s->stream + offsets[i], sizes[i],
-                              (uint32_t)(sizes[i] < m.chunks[i].bytes ? XORCAST_CODEC_LZ4
-                                                                      : XORCAST_CODEC_RAW),
-                              i});
+            blocks.push_back(
+                {s->stream + offsets[i], sizes[i],
+                 (uint32_t)(sizes[i] < m.chunks[i].bytes ? XORCAST_CODEC_LZ4 : XORCAST_CODEC_RAW),
+                 i});
     uint64_t *offsets_at = to_device(offsets);
     k_write_blocks<<<grids, threads>>>(s->mask_chunks, s->rules, s->chunk_count, sizes_at,
                                        offsets_at, s->stream);
@@ -138,7 +142,7 @@ static step make_step(const model &m) {
     std::vector<uint8_t *> direct;
     for (const mask_chunk &c : m.chunks)
         direct.push_back(c.at);
-    s.call.grid = make_grid(m);
+    s.call.grid = make_grid(m, UINT32_MAX);
     s.call.places.direct = to_device(direct);
     make_blocks(m, &s);
     s.call.results = device_array<xci_cuda_result>(s.block_count);
@@ -150,11 +154,34 @@ static step make_step(const model &m) {
     return s;
 }
 
+static void free_grid(step *s) {
+    CUDA(cudaFree((void *)s->call.grid.chunks));
+    CUDA(cudaFree((void *)s->call.grid.segments));
+}
+
+/* The same memory as a shard's would be: each chunk one window of rows of WINDOW_ROW bytes, a
+ * segment a row. Chunks are whole rows. */
+#define WINDOW_ROW 4096u
+static void put_in_windows(const model &m, step *s) {
+    std::vector<uint8_t *> direct(m.chunks.size(), nullptr);
+    std::vector<uint32_t> first = {0};
+    std::vector<xci_cuda_window> windows;
+    for (const mask_chunk &c : m.chunks) {
+        windows.push_back({c.at, WINDOW_ROW, 0, WINDOW_ROW, WINDOW_ROW, c.bytes / WINDOW_ROW});
+        first.push_back((uint32_t)windows.size());
+    }
+    free_grid(s);
+    s->call.grid = make_grid(m, WINDOW_ROW);
+    CUDA(cudaFree((void *)s->call.places.direct));
+    s->call.places = {to_device(direct), to_device(first), to_device(windows)};
+}
+
 static void free_step(step *s) {
+    free_grid(s);
     for (const void *at :
          {(const void *)s->mask_chunks, (const void *)s->rules, (const void *)s->stream,
-          (const void *)s->call.grid.chunks, (const void *)s->call.grid.segments,
-          (const void *)s->call.places.direct, (const void *)s->call.blocks,
+          (const void *)s->call.places.direct, (const void *)s->call.places.window_first,
+          (const void *)s->call.places.windows, (const void *)s->call.blocks,
           (const void *)s->call.results, (const void *)s->call.gate,
           (const void *)s->call.progress})
         CUDA(cudaFree((void *)at));
@@ -186,15 +213,18 @@ template <typename Work> static bool commits_right(const step &s, Work work) {
 }
 
 /* Interleaved tensors: two in `every` follow the second rule. */
-static model make_model(const char *name, uint8_t *weights, uint64_t bytes, uint64_t tensor_bytes,
+static model make_model(const char *name, uint8_t *weights, uint64_t bytes, uint32_t chunk_bytes,
                         std::vector<mask_rule> rules, uint64_t every) {
+    const uint64_t tensor_bytes = 32 << 20;
     model m = {name, rules, {}, 0};
     for (uint64_t i = 0; m.bytes < bytes; ++i)
-        add_tensor(&m, weights + m.bytes, std::min(tensor_bytes, bytes - m.bytes), 64 << 10,
+        add_tensor(&m, weights + m.bytes, std::min(tensor_bytes, bytes - m.bytes), chunk_bytes,
                    every != 0 && (i % every == every / 4 || i % every == every * 3 / 4));
     return m;
 }
 
-static uint32_t share_of(double share) { return (uint32_t)(share * 4294967296.0); }
+static uint32_t share_of(double share) {
+    return (uint32_t)(share * 4294967296.0);
+}
 
 #endif

@@ -3,8 +3,8 @@
 
 usage: torch_beside.py STEP_LIBRARY [BYTES]
 
-The library is bench/cuda/step_library.cu. The products, BF16 of 8192 x 8192, run on a stream of their
-own, as a sampler's do while the next version is staged.
+The library is bench/cuda/step_library.cu. The products, BF16 of 8192 x 8192, run on a stream of
+their own, as a sampler's do while the next version is staged.
 """
 
 import ctypes

@@ -219,8 +219,7 @@ static bool expect_result(case_list &list, size_t index, const xci_cuda_result &
     const chunk_case &c = list.cases[index];
     std::vector<bool> placed;
     std::vector<uint8_t> chunk = gather(list, index, &placed);
-    const std::vector<xci_segment> segments =
-        c.windowed ? placed_segments(c, placed) : c.segments;
+    const std::vector<xci_segment> segments = c.windowed ? placed_segments(c, placed) : c.segments;
     xci_block_job job = job_of(c, segments, chunk.data());
     xci_backend_cpu.check(&job, 1);
     expect(got.status == job.status, "status", index);
@@ -359,7 +358,9 @@ static void add_boxes(case_list &list, chunk_case &c) {
 
 /* ---- What is done with every list ----------------------------------------------------------- */
 
-static void sync() { CUDA(cudaDeviceSynchronize()); }
+static void sync() {
+    CUDA(cudaDeviceSynchronize());
+}
 
 static void expect_gate_and_progress(case_list &list, device_cases &d) {
     CUDA(cudaMemset(d.gate.at, 1, 1));
@@ -457,8 +458,8 @@ static size_t expect_prepared(case_list &list, device_cases &d) {
         expect(!changed || (results[i].list_bytes == 4 * results[i].bytes_changed &&
                             results[i].list_bytes <= c.block.size()),
                "bytes of a list", i);
-        expect(memcmp(&before[offset + kept], &after[offset + kept],
-                      c.block.size() + 16 - kept) == 0,
+        expect(memcmp(&before[offset + kept], &after[offset + kept], c.block.size() + 16 - kept) ==
+                   0,
                "prepare writes behind a block", i);
     }
     return listed;

@@ -1,14 +1,14 @@
-/* apply: XORs blocks into weights where they lie. Two kernels, one behind the other: lists, and what is
- * still tokens or raw; each passes over the other's blocks.
+/* apply: XORs blocks into weights where they lie. Two kernels, one behind the other: lists, and
+ * what is still tokens or raw; each passes over the other's blocks.
  *
- * Memory is what bounds it: nearly every changed byte is in a 32-byte sector of its own, which is read,
- * changed and written back. Such sectors are fastest when those of one stretch of memory are asked
- * for at about the same time, hence many threads on the entries of neighbouring chunks, in order.
- * Tokens are found by groups of few threads: large groups would do the same work in each
+ * Memory is what bounds it: nearly every changed byte is in a 32-byte sector of its own, which is
+ * read, changed and written back. Such sectors are fastest when those of one stretch of memory are
+ * asked for at about the same time, hence many threads on the entries of neighbouring chunks, in
+ * order. Tokens are found by groups of few threads: large groups would do the same work in each
  * (bench/kernels/README.md, "CUDA apply").
  *
- * Bounds are checked again: whatever a block says, no byte outside its chunk's places is touched. */
-#include "backend/cuda/cuda_group.cuh"
+ * Bounds are checked again: whatever a block says, no byte outside its chunk's places is
+ * touched. */
 #include "backend/cuda/cuda_launch.cuh"
 #include "backend/cuda/cuda_list.cuh"
 #include "backend/cuda/cuda_places.cuh"
@@ -44,7 +44,7 @@ static __device__ __forceinline__ void d_count_progress(const xci_cuda_block_cal
 /* ---- Lists ---- */
 
 static __global__ void __launch_bounds__(LIST_THREADS)
-k_apply_lists(const xci_cuda_block_call call) {
+    k_apply_lists(const xci_cuda_block_call call) {
     const xci_cuda_block block = call.blocks[blockIdx.x];
     if (block.block_codec != XCI_CUDA_CODEC_LIST || d_closed(call))
         return;
@@ -104,8 +104,7 @@ static __global__ void __launch_bounds__(THREADS) k_apply_blocks(const xci_cuda_
         raw = d_is_raw(block, bytes);
         listed = block.block_codec == XCI_CUDA_CODEC_LIST;
         if (block.block_codec == XORCAST_CODEC_LZ4 && block.block_bytes < bytes)
-            d_apply_tokens(block, d_place_of(call.places, block.chunk, bytes),
-                           threadIdx.x % GROUP);
+            d_apply_tokens(block, d_place_of(call.places, block.chunk, bytes), threadIdx.x % GROUP);
     }
     if (__syncthreads_or(raw)) {
         for (uint32_t i = 0; i < share; ++i) {

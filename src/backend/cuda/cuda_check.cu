@@ -28,8 +28,7 @@ static __device__ __forceinline__ void d_check_word(xci_cuda_checker *checker, u
 /* Also finds whether prepare can make a list of the block. */
 static __device__ __forceinline__ bool d_check_tokens(xci_cuda_checker *checker,
                                                       const xci_cuda_block &block, uint32_t lane) {
-    xci_cuda_walk walk =
-        xci_cuda_walk_begin(block.bytes, block.block_bytes, checker->place.bytes);
+    xci_cuda_walk walk = xci_cuda_walk_begin(block.bytes, block.block_bytes, checker->place.bytes);
     xci_cuda_item item;
     xci_cuda_listing listing = {0, 0};
     bool fits = true;

@@ -7,8 +7,7 @@
 #define THREADS 128u
 
 template <typename Word>
-static __device__ __forceinline__ void d_copy_as(uint8_t *to, const uint8_t *from,
-                                                 uint32_t bytes) {
+static __device__ __forceinline__ void d_copy_as(uint8_t *to, const uint8_t *from, uint32_t bytes) {
     const uint32_t words = bytes / sizeof(Word);
 #pragma unroll 4
     for (uint32_t i = threadIdx.x; i < words; i += THREADS)
@@ -56,8 +55,8 @@ static __global__ void __launch_bounds__(THREADS) k_scatter_chunks(const xci_cud
     }
     for (uint32_t word = threadIdx.x; word * 8 < place.bytes; word += THREADS) {
         const uint64_t bytes = d_load_spot(d_piece_spot(place, piece, word));
-        d_visit_windows(&place, word, [=](xci_cuda_spot spot) {
-            d_store_spot(spot, bytes);
+        d_visit_rows(&place, word, [=](xci_cuda_spot spot) {
+            d_store_spot(d_one_word(spot), bytes);
             return true;
         });
     }

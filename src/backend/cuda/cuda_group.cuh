@@ -1,5 +1,5 @@
-/* Sums over a group: `size` threads of a warp, a power of two, that begin at a multiple of `size`. All
- * threads of a group call together; other groups of the warp may be elsewhere. */
+/* Sums over a group: `size` threads of a warp, a power of two, that begin at a multiple of
+ * `size`. All threads of a group call together; other groups of the warp may be elsewhere. */
 #ifndef XCI_CUDA_GROUP_CUH
 #define XCI_CUDA_GROUP_CUH
 

@@ -3,9 +3,9 @@
  * says so) and is prepared by others; launchers allocate nothing, wait for nothing and give the
  * launch's cudaError_t as an int, 0 for success.
  *
- * A grid is described once, when a bundle is sealed: one xci_cuda_chunk for each chunk, in the order
- * of the bundle. Where the bytes of chunk i are is said by a separate table of addresses, so that
- * old, new and live weights share the description. */
+ * A grid is described once, when a bundle is sealed: one xci_cuda_chunk for each chunk, in the
+ * order of the bundle. Where the bytes of chunk i are is said by a separate table of addresses,
+ * so that old, new and live weights share the description. */
 #ifndef XCI_CUDA_KERNELS_H
 #define XCI_CUDA_KERNELS_H
 
@@ -29,10 +29,11 @@ typedef struct xci_cuda_chunk {
     uint32_t segment_first, segment_count;
 } xci_cuda_chunk;
 
-/* A rectangle of a chunk's bytes that lies in memory of its own: row r (r < row_count) is the bytes
- * [offset + r * stride, + width) of the chunk, at `at` + r * pitch. There is at least one row. Rows
- * begin at multiples of 8 and end at one, or where nothing else of that word has a place: at the end
- * of the chunk or of a small tensor. One contiguous chunk is one window of one row. */
+/* A rectangle of a chunk's bytes that lies in memory of its own: row r (r < row_count) is the
+ * bytes [offset + r * stride, + width) of the chunk, at `at` + r * pitch. There is at least one
+ * row. Rows begin at multiples of 8 and end at one, or where nothing else of that word has a
+ * place: at the end of the chunk or of a small tensor. One contiguous chunk is one window of one
+ * row. */
 typedef struct xci_cuda_window {
     uint8_t *at;
     uint64_t pitch;
@@ -94,10 +95,10 @@ uint64_t xci_cuda_encode_scratch(uint64_t count, uint32_t chunk_bytes);
 int xci_cuda_encode(const xci_cuda_encode_call *call, void *stream);
 
 /* ---- Check, prepare and apply: LZ4 blocks of the zero-run profile, or raw, to weights -----------
- * A block is one chunk's. check reads foreign bytes: it walks the block with every bounds check and,
- * where the chunk has a place, reads the old words at changed positions. A damaged block has status
- * DATA_CORRUPT and counts of 0. prepare makes lists of checked LZ4 blocks where they lie, which
- * apply takes two to four times faster; it may be left out. apply XORs in place; blocks have
+ * A block is one chunk's. check reads foreign bytes: it walks the block with every bounds check
+ * and, where the chunk has a place, reads the old words at changed positions. A damaged block has
+ * status DATA_CORRUPT and counts of 0. prepare makes lists of checked LZ4 blocks where they lie,
+ * which apply takes two to four times faster; it may be left out. apply XORs in place; blocks have
  * passed check. It is its own inverse. If `gate` is not NULL and *gate is not 0 on the device when
  * the work begins, apply does nothing. `progress` (device, may be NULL) counts the chunks that
  * apply has finished, for watching: the stream alone says when weights are in place.
@@ -119,9 +120,9 @@ typedef struct xci_cuda_block_call {
     const uint32_t *gate;
     uint64_t *progress;
 } xci_cuda_block_call;
-/* A list holds the changed bytes one by one, 4 bytes each: position << 8 | mask, positions rising.
- * It has never more bytes than the LZ4 block that it replaces. Only prepare makes one: check refuses
- * them, so none comes from elsewhere. */
+/* A list holds the changed bytes one by one, 4 bytes each: position << 8 | mask, positions
+ * rising. It has never more bytes than the LZ4 block that it replaces. Only prepare makes one:
+ * check refuses them, so none comes from elsewhere. */
 #define XCI_CUDA_CODEC_LIST 0x100u
 
 int xci_cuda_check(const xci_cuda_block_call *call, void *stream);
@@ -141,8 +142,8 @@ typedef struct xci_cuda_digest_call {
 int xci_cuda_digest(const xci_cuda_digest_call *call, void *stream);
 
 /* ---- Copies between places and one piece --------------------------------------------------------
- * Chunk i of [first, first + count) from its place to pieces[i - first], or back. Gathered bytes that
- * are nowhere are zero. */
+ * Chunk i of [first, first + count) from its place to pieces[i - first], or back. Gathered bytes
+ * that are nowhere are zero. */
 typedef struct xci_cuda_copy_call {
     xci_cuda_grid grid;
     xci_cuda_places places;

@@ -1,24 +1,29 @@
-/* The device's own form of a block, a list of changed bytes (cuda_kernels.h): its entries, and the rule
- * by which it can be written over the LZ4 block while that is read. check tries the rule, prepare
- * relies on it. */
+/* The device's own form of a block, a list of changed bytes (cuda_kernels.h): its entries, and
+ * the rule by which it can be written over the LZ4 block while that is read. check tries the
+ * rule, prepare relies on it. */
 #ifndef XCI_CUDA_LIST_CUH
 #define XCI_CUDA_LIST_CUH
 
 #include <stdint.h>
 
 #define XCI_CUDA_ENTRY_BYTES 4u
-/* Threads that walk a block together in check and in prepare: the same, since the rule is tried after
- * each batch of words. More would do the same work in each; one alone writes lists more slowly. */
+/* Threads that walk a block together in check and in prepare: the same, since the rule is tried
+ * after each batch of words. More would do the same work in each; one alone writes lists more
+ * slowly. */
 #define XCI_CUDA_STAGE_GROUP 2u
-/* Entries that may wait until the bytes below them have been read. Dense stretches make up to four
- * times as many bytes of entries as they have literals. */
+/* Entries that may wait until what they replace has been read. An entry is four bytes and a literal
+ * one, so a dense stretch at the beginning of a block runs ahead. */
 #define XCI_CUDA_WAITING 128u
 
 static __device__ __forceinline__ uint32_t d_entry(uint32_t position, uint32_t byte) {
     return position << 8 | byte;
 }
-static __device__ __forceinline__ uint32_t d_entry_position(uint32_t entry) { return entry >> 8; }
-static __device__ __forceinline__ uint32_t d_entry_byte(uint32_t entry) { return entry & 0xff; }
+static __device__ __forceinline__ uint32_t d_entry_position(uint32_t entry) {
+    return entry >> 8;
+}
+static __device__ __forceinline__ uint32_t d_entry_byte(uint32_t entry) {
+    return entry & 0xff;
+}
 
 static __device__ __forceinline__ uint32_t d_changed_bytes(uint64_t mask) {
     const uint64_t low = UINT64_C(0x7f7f7f7f7f7f7f7f);

@@ -13,10 +13,10 @@ typedef struct xci_cuda_place {
     uint32_t bytes; /* of the chunk */
 } xci_cuda_place;
 
-/* Some bytes of a word, from its first on. */
+/* Some bytes from the first of a word on. */
 typedef struct xci_cuda_spot {
     uint8_t *at;
-    uint32_t bytes; /* 1 .. 8; 0: there are none */
+    uint32_t bytes; /* of a word: 1 .. 8; 0: there are none */
 } xci_cuda_spot;
 
 static __device__ __forceinline__ xci_cuda_place d_place_of(const xci_cuda_places &places,
@@ -31,54 +31,56 @@ static __device__ __forceinline__ xci_cuda_place d_place_of(const xci_cuda_place
     return place;
 }
 
-static __device__ __forceinline__ xci_cuda_spot d_direct_spot(const xci_cuda_place &place,
-                                                              uint32_t word) {
-    const uint32_t left = place.bytes - word * 8;
-    return {place.direct + word * 8, left < 8 ? left : 8};
+static __device__ __forceinline__ xci_cuda_spot d_one_word(xci_cuda_spot spot) {
+    return {spot.at, spot.bytes < 8 ? spot.bytes : 8};
 }
 
 static __device__ __forceinline__ uint32_t d_window_end(const xci_cuda_window &window) {
     return window.offset + (window.row_count - 1) * window.stride + window.width;
 }
 
-/* The part of a word that lies in a window that begins at or before it. */
-static __device__ __forceinline__ xci_cuda_spot d_window_spot(const xci_cuda_window &window,
-                                                              uint32_t offset) {
+/* From a word on to the end of the window's row that it lies in; the window begins at or before
+ * it. */
+static __device__ __forceinline__ xci_cuda_spot d_row_spot(const xci_cuda_window &window,
+                                                           uint32_t offset) {
     const uint32_t inside = offset - window.offset;
     const uint32_t row = window.row_count > 1 ? inside / window.stride : 0;
     const uint32_t column = inside - row * window.stride;
     if (row >= window.row_count || column >= window.width)
         return {nullptr, 0};
-    const uint32_t left = window.width - column;
-    return {window.at + row * window.pitch + column, left < 8 ? left : 8};
+    return {window.at + row * window.pitch + column, window.width - column};
 }
 
-/* Calls visit(spot) for the places of a word, in order, until it says false. One thread asks for
- * words in rising order: windows that end before this one are left behind. */
+/* Calls visit(spot) for the rows that a word lies in, in order, until it says false. One thread
+ * asks for words in rising order: windows that end before this one are left behind. */
 template <typename Visit>
-static __device__ __forceinline__ void d_visit_windows(xci_cuda_place *place, uint32_t word,
-                                                       Visit visit) {
+static __device__ __forceinline__ void d_visit_rows(xci_cuda_place *place, uint32_t word,
+                                                    Visit visit) {
     const uint32_t offset = word * 8;
     while (place->window != place->window_end && d_window_end(*place->window) <= offset)
         ++place->window;
     for (const xci_cuda_window *window = place->window;
          window != place->window_end && window->offset <= offset; ++window) {
-        const xci_cuda_spot spot = d_window_spot(*window, offset);
+        const xci_cuda_spot spot = d_row_spot(*window, offset);
         if (spot.bytes != 0 && !visit(spot))
             return;
     }
 }
 
-/* The first place of a word. */
-static __device__ __forceinline__ xci_cuda_spot d_first_spot(xci_cuda_place *place, uint32_t word) {
-    if (place->direct != nullptr)
-        return d_direct_spot(*place, word);
+/* The first place of a word, and all that follows it there without a gap. */
+static __device__ __forceinline__ xci_cuda_spot d_stretch(xci_cuda_place *place, uint32_t word) {
     xci_cuda_spot first = {nullptr, 0};
-    d_visit_windows(place, word, [&](xci_cuda_spot spot) {
+    if (place->direct != nullptr)
+        return {place->direct + word * 8, place->bytes - word * 8};
+    d_visit_rows(place, word, [&](xci_cuda_spot spot) {
         first = spot;
         return false;
     });
     return first;
+}
+
+static __device__ __forceinline__ xci_cuda_spot d_first_spot(xci_cuda_place *place, uint32_t word) {
+    return d_one_word(d_stretch(place, word));
 }
 
 static __device__ __forceinline__ bool d_aligned(const void *at, uint32_t power_of_two) {
@@ -127,17 +129,17 @@ static __device__ __forceinline__ void d_xor_spot(xci_cuda_spot spot, uint64_t m
 static __device__ __forceinline__ void d_xor_word(xci_cuda_place *place, uint32_t word,
                                                   uint64_t mask) {
     if (place->direct != nullptr) {
-        d_xor_spot(d_direct_spot(*place, word), mask);
+        d_xor_spot(d_first_spot(place, word), mask);
         return;
     }
-    d_visit_windows(place, word, [=](xci_cuda_spot spot) {
-        d_xor_spot(spot, mask);
+    d_visit_rows(place, word, [=](xci_cuda_spot spot) {
+        d_xor_spot(d_one_word(spot), mask);
         return true;
     });
 }
 
-/* The same for one byte. Memory works on words of 4 bytes: those that are not wholly the chunk's are
- * left to all its threads as bytes. */
+/* The same for one byte. Memory works on words of 4 bytes: those that are not wholly the chunk's
+ * are left to all its threads as bytes. */
 static __device__ __forceinline__ void d_xor_byte(xci_cuda_place *place, uint32_t position,
                                                   uint32_t mask) {
     if (place->direct == nullptr) {

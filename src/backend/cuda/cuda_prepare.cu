@@ -1,7 +1,7 @@
-/* prepare: LZ4 blocks that check found good become lists of changed bytes, written over them. A group
- * of GROUP threads has a block: it reads its next words, puts their entries in a ring in shared memory,
- * and writes those that go where the block has been read. That the ring does not overflow is what
- * check has found out. */
+/* prepare: LZ4 blocks that check found good become lists of changed bytes, written over them. A
+ * group of GROUP threads has a block: it reads its next words, puts their entries in a ring in
+ * shared memory, and writes those that go where the block has been read. That the ring does not
+ * overflow is what check has found out. */
 #include "backend/cuda/cuda_group.cuh"
 #include "backend/cuda/cuda_kernels.h"
 #include "backend/cuda/cuda_launch.cuh"
@@ -40,8 +40,7 @@ static __device__ __forceinline__ void d_prepare_block(const xci_cuda_block &blo
     }
 }
 
-static __global__ void __launch_bounds__(THREADS)
-k_prepare_blocks(const xci_cuda_block_call call) {
+static __global__ void __launch_bounds__(THREADS) k_prepare_blocks(const xci_cuda_block_call call) {
     __shared__ uint32_t rings[BLOCKS][XCI_CUDA_WAITING];
     const uint64_t index = (uint64_t)blockIdx.x * BLOCKS + threadIdx.x / GROUP;
     if (index >= call.count)

@@ -1,6 +1,7 @@
-/* The walk over an LZ4 block of the zero-run profile by a group of threads, straight from its tokens
- * to masks of words. Owns every bounds check of a foreign block: the same blocks are accepted as by
- * codec/lz4_block.h with the profile of backend/cpu/cpu_block.h. Does not own weights.
+/* The walk over an LZ4 block of the zero-run profile by a group of threads, straight from its
+ * tokens to masks of words. Owns every bounds check of a foreign block: the same blocks are
+ * accepted as by codec/lz4_block.h with the profile of backend/cpu/cpu_block.h. Does not own
+ * weights.
  *
  * All threads of a group walk the same tokens; each keeps one of the words found, so that a group
  * that has found as many words as it has threads works on all of them at once. Threads never speak
@@ -20,11 +21,13 @@
 #endif
 
 typedef struct xci_cuda_walk {
-    const uint8_t *block;    /* 8-byte aligned */
-    uint32_t at, end;        /* in the block: the next token, and its size */
+    const uint8_t *block; /* 8-byte aligned */
+    uint32_t at, end;     /* in the block: the next token, and its size */
     uint32_t produced, bytes;
     uint32_t literal_at;     /* in the block: literals not yet taken, `left` of them, */
     uint32_t position, left; /* which stand at `position` of the chunk */
+    uint32_t few;            /* those literals themselves, if `has_few` */
+    bool has_few;
     xci_lz4_state state;
 } xci_cuda_walk;
 
@@ -36,7 +39,7 @@ typedef struct xci_cuda_item {
 
 XCI_CUDA_BOTH xci_cuda_walk xci_cuda_walk_begin(const uint8_t *block, uint32_t block_bytes,
                                                 uint32_t bytes) {
-    const xci_cuda_walk walk = {block, 0, block_bytes, 0, bytes, 0, 0, 0, XCI_LZ4_INSIDE};
+    const xci_cuda_walk walk = {block, 0, block_bytes, 0, bytes, 0, 0, 0, 0, false, XCI_LZ4_INSIDE};
     return walk;
 }
 
@@ -56,12 +59,14 @@ XCI_CUDA_BOTH uint64_t xci_cuda_stream(const uint8_t *block, uint32_t offset) {
 #endif
 }
 
-/* Which byte of a word, counted from its lowest, is the first that is not zero. */
-XCI_CUDA_BOTH uint32_t xci_cuda_first_byte(uint64_t word) {
+/* How many bytes of a word, counted from its lowest, are full before the first that is not. */
+XCI_CUDA_BOTH uint32_t xci_cuda_full_bytes(uint32_t word) {
+    if (word == UINT32_MAX)
+        return 4;
 #ifdef __CUDA_ARCH__
-    return (uint32_t)(__ffsll((long long)word) - 1) / 8;
+    return (uint32_t)(__ffs((int)~word) - 1) / 8;
 #else
-    return (uint32_t)__builtin_ctzll(word) / 8;
+    return (uint32_t)__builtin_ctz(~word) / 8;
 #endif
 }
 
@@ -71,7 +76,8 @@ XCI_CUDA_BOTH bool xci_cuda_length(const xci_cuda_walk *walk, uint32_t *at, uint
     while (*at < walk->end && *length <= left) {
         const uint64_t bytes = xci_cuda_stream(walk->block, *at);
         if (~bytes != 0) {
-            const uint32_t full = xci_cuda_first_byte(~bytes);
+            const uint32_t low = xci_cuda_full_bytes((uint32_t)bytes);
+            const uint32_t full = low < 4 ? low : 4 + xci_cuda_full_bytes((uint32_t)(bytes >> 32));
             *at += full + 1;
             *length += 255 * full + (uint8_t)(bytes >> (8 * full));
             return *at <= walk->end && *length <= left;
@@ -110,24 +116,25 @@ XCI_CUDA_BOTH bool xci_cuda_next(xci_cuda_walk *walk) {
         if (walk->produced != walk->bytes)
             return false;
         walk->left = literals;
+        walk->has_few = false;
         walk->state = XCI_LZ4_DONE;
         return true;
     }
     if (walk->end - at < 2)
         return false;
     const bool is_short = literals <= XCI_CUDA_SHORT_LITERALS;
-    const uint64_t tail =
-        is_short ? head >> (8 * literals) : xci_cuda_stream(walk->block, at - 1);
+    const uint64_t tail = is_short ? head >> (8 * literals) : xci_cuda_stream(walk->block, at - 1);
     at += 2;
     /* The offset is 1, and what it copies is a zero or was copied from one. */
     const bool zero = literals != 0 ? (tail & 0xffffff) == 0x0100
                                     : (tail & 0xffff00) == 0x0100 && walk->produced != 0;
     uint32_t match = XCI_LZ4_MIN_MATCH + nibble;
     if (nibble == XCI_LZ4_NIBBLE) {
-        const uint32_t full = xci_cuda_first_byte(~(tail >> 24));
-        if (full < (is_short ? 5 - literals : 5)) {
+        const uint32_t lengths = (uint32_t)(tail >> 24);
+        const uint32_t full = xci_cuda_full_bytes(lengths);
+        if (full < (is_short && literals != 0 ? 5 - literals : 4)) {
             at += full + 1;
-            match += 255 * full + (uint8_t)(tail >> (24 + 8 * full));
+            match += 255 * full + (uint8_t)(lengths >> (8 * full));
         } else if (!xci_cuda_length(walk, &at, &match)) {
             return false;
         }
@@ -137,6 +144,8 @@ XCI_CUDA_BOTH bool xci_cuda_next(xci_cuda_walk *walk) {
         match > left - XCI_LZ4_LAST_LITERALS)
         return false;
     walk->left = literals - (literals != 0);
+    walk->few = (uint32_t)(head >> 8) & ~(UINT32_MAX << (8 * (walk->left & 3)));
+    walk->has_few = is_short; /* then no more than three are left */
     walk->produced += match;
     walk->at = at;
     walk->state = XCI_LZ4_INSIDE;
@@ -160,9 +169,10 @@ XCI_CUDA_BOTH uint64_t xci_cuda_piece(const xci_cuda_walk *walk, uint32_t word) 
     return (bytes & UINT64_MAX >> (64 - 8 * count)) << (8 * (begin & 7));
 }
 
-/* Finds the next words of the block, `group` of them or, at its end, fewer; thread `lane` gets the
- * one with its number, or none (mask 0). Words rise and each is found once. Returns how many: 0 at the end of the
- * block or where it is damaged; words found before that are good as far as the walk knows. */
+/* Finds the next words of the block, `group` of them or, at its end, fewer; thread `lane` gets
+ * the one with its number, or none (mask 0). Words rise and each is found once. Returns how
+ * many: 0 at the end of the block or where it is damaged; words found before that are good as
+ * far as the walk knows. */
 XCI_CUDA_BOTH uint32_t xci_cuda_take(xci_cuda_walk *walk, uint32_t lane, uint32_t group,
                                      xci_cuda_item *mine) {
     uint32_t count = 0, last = UINT32_MAX;
@@ -175,17 +185,29 @@ XCI_CUDA_BOTH uint32_t xci_cuda_take(xci_cuda_walk *walk, uint32_t lane, uint32_
             continue;
         }
         const uint32_t first = walk->position / 8, end = walk->position + walk->left;
-        /* A word may hold the end of one sequence's literals and the beginning of the next one's. */
+        /* A word may hold the end of one sequence's literals and the beginning of the next
+         * one's. */
         const uint32_t slot = count - (first == last);
         if (slot == group)
             return count;
         const uint32_t pieces = (end - 1) / 8 - first + 1;
+        if (walk->has_few && pieces == 1) {
+            if (lane == slot) {
+                mine->word = first;
+                mine->mask |= (uint64_t)walk->few << (8 * (walk->position & 7));
+            }
+            walk->left = 0;
+            count = slot + 1;
+            last = first;
+            continue;
+        }
         const uint32_t taken = pieces < group - slot ? pieces : group - slot;
         if (lane - slot < taken) {
             mine->word = first + (lane - slot);
             mine->mask |= xci_cuda_piece(walk, mine->word);
         }
         const uint32_t stop = taken == pieces ? end : (first + taken) * 8;
+        walk->has_few = false;
         walk->literal_at += stop - walk->position;
         walk->left = end - stop;
         walk->position = stop;
