@@ -100,7 +100,7 @@ static __global__ void __launch_bounds__(THREADS) k_apply_blocks(const xci_cuda_
         return;
     const uint64_t first = (uint64_t)blockIdx.x * BLOCKS, index = first + threadIdx.x / GROUP;
     bool raw = false;
-    if (index < call.count) {
+    if (index < call.count && call.blocks[index].block_codec != XCI_CUDA_CODEC_LIST) {
         const xci_cuda_block block = call.blocks[index];
         const uint32_t bytes = call.grid.chunks[block.chunk].bytes;
         raw = d_is_raw(block, bytes);

@@ -100,8 +100,8 @@ int xci_cuda_encode(const xci_cuda_encode_call *call, void *stream);
  * status DATA_CORRUPT and counts of 0. prepare makes lists of checked LZ4 blocks where they lie,
  * which apply takes two to four times faster; it may be left out. apply XORs in place; blocks have
  * passed check. It is its own inverse. If `gate` is not NULL and *gate is not 0 on the device when
- * the work begins, apply does nothing. `progress` (device, may be NULL) counts the chunks that
- * apply has finished, for watching: the stream alone says when weights are in place.
+ * the work begins, apply does nothing. *progress (device, may be NULL) grows by the number of
+ * blocks when apply has finished them.
  *
  * Whatever a block holds, checked or not, nothing outside its chunk's places is written. */
 typedef struct xci_cuda_block {

@@ -11,9 +11,11 @@
  * after each batch of words. More would do the same work in each; one alone writes lists more
  * slowly. */
 #define XCI_CUDA_STAGE_GROUP 2u
-/* Entries that may wait until what they replace has been read. An entry is four bytes and a literal
- * one, so a dense stretch at the beginning of a block runs ahead. */
-#define XCI_CUDA_WAITING 128u
+/* Entries that may wait until what they replace has been read: at least those of one batch. An
+ * entry is four bytes and a literal one, so a dense stretch at the beginning of a block runs
+ * ahead. Where 26 % of BF16 elements change in 5 % of the pages 8 are enough for 87 % of the
+ * blocks, 16 for 96 and 32 for 99.9. */
+#define XCI_CUDA_WAITING 32u
 
 static __device__ __forceinline__ uint32_t d_entry(uint32_t position, uint32_t byte) {
     return position << 8 | byte;
