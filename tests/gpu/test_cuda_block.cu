@@ -468,6 +468,7 @@ static size_t expect_prepared(case_list &list, device_cases &d) {
 /* All blocks of the list are good. */
 static void run_good_list(const char *name, case_list &list) {
     device_cases *d = to_device(list);
+    const std::vector<uint8_t> old = list.weights.host;
     expect_gate_and_progress(list, *d);
     expect(list.weights.same(), "applied twice is not at all", 0);
     CUDA(xci_cuda_check(&d->call, nullptr));
@@ -480,7 +481,11 @@ static void run_good_list(const char *name, case_list &list) {
     sync();
     expect(list.weights.same() && list.blocks.same(), "apply", 0);
     const size_t listed = expect_prepared(list, *d);
-    expect(listed > 0 && listed < list.cases.size(), "lists", listed);
+    expect(listed > 0 && listed < list.cases.size(), "how many lists", listed);
+    CUDA(xci_cuda_apply(&d->call, nullptr));
+    sync();
+    expect(list.weights.read() == old, "lists", 0);
+    CUDA(xci_cuda_apply(&d->call, nullptr));
     CUDA(cudaMemset(d->progress.at, 0, sizeof(uint64_t)));
     expect_gate_and_progress(list, *d);
     expect(list.weights.same(), "lists applied twice", 0);
@@ -545,6 +550,14 @@ static void test_direct() {
                 if (!c.block.empty())
                     add_direct(list, c, number % 3 == 0 ? 0 : mask_random(&seed, 16));
             }
+    /* Lists of lengths around those that apply does in other ways. */
+    for (uint32_t count : {1u, 127u, 128u, 129u, 511u, 512u, 513u, 700u}) {
+        chunk_case c = new_case(16 << 10, 1);
+        std::vector<uint8_t> mask(c.bytes);
+        mask_counted(&seed, mask.data(), c.bytes, count);
+        encode(&c, mask, XORCAST_CODEC_LZ4);
+        add_direct(list, c, 0);
+    }
     run_good_list("direct", list);
 }
 
@@ -602,6 +615,21 @@ static void test_mutated() {
     run_hostile_list("mutated blocks", list);
 }
 
+/* Tokens that are right or nearly. */
+static void test_random_tokens() {
+    case_list list;
+    for (uint32_t number = 0; number < (tight ? 1500u : 40000u); ++number) {
+        std::vector<uint8_t> block(60);
+        uint32_t bytes;
+        block.resize(mask_random_tokens(&seed, block.data(), &bytes));
+        chunk_case c = new_case(bytes, 1);
+        c.block = block;
+        c.block_codec = XORCAST_CODEC_LZ4;
+        add_direct(list, c, mask_random(&seed, 16));
+    }
+    run_hostile_list("random tokens", list);
+}
+
 /* Nothing to do is no error. */
 static void test_nothing() {
     const xci_cuda_block_call blocks = {};
@@ -627,6 +655,7 @@ int main(int argc, char **argv) {
     test_windows();
     test_foreign();
     test_mutated();
+    test_random_tokens();
     printf("test_cuda_block: %s\n", failures == 0 ? "all good" : "FAILED");
     return failures == 0 ? 0 : 1;
 }

@@ -33,6 +33,7 @@ enum mask_pattern {
     MASK_SHORT_RUNS,
     MASK_LONG_RUNS,
     MASK_ENDS,
+    MASK_DENSE_START,
     MASK_PATTERNS
 };
 
@@ -89,9 +90,46 @@ static inline void mask_make(mask_seed *seed, unsigned pattern, uint8_t *mask, u
         mask[0] = 1;
         mask[n - 1 - mask_random(seed, n < 20 ? n : 20)] = 2;
         break;
+    case MASK_DENSE_START:
+        for (uint32_t i = 0; i < n; i += i < n / 1024 * 3 ? 1 : 290)
+            mask[i] = mask_byte(seed);
+        break;
     default:
         break;
     }
+}
+
+/* A mask of `count` changed bytes that are apart; there is room for them. */
+static inline void mask_counted(mask_seed *seed, uint8_t *mask, uint32_t n, uint32_t count) {
+    memset(mask, 0, n);
+    for (uint32_t i = 0; i < count; ++i)
+        mask[n / count * i + mask_random(seed, n / count)] = mask_byte(seed);
+}
+
+/* A few sequences of tokens that are nearly right: every limit of the format is met, and broken
+ * by little now and then. Returns their size, up to 60 bytes, and that of the chunk. */
+static inline uint32_t mask_random_tokens(mask_seed *seed, uint8_t *block, uint32_t *chunk_out) {
+    uint32_t size = 0, produced = 0;
+    for (uint32_t left = 1 + mask_random(seed, 4); left > 0; --left) {
+        const uint32_t literals = mask_random(seed, 16) == 0 ? 0 : 1 + mask_random(seed, 6);
+        const uint32_t nibble = mask_random(seed, 4) == 0 ? 15 : mask_random(seed, 15);
+        block[size++] = (uint8_t)(literals << 4 | nibble);
+        for (uint32_t i = 0; i < literals; ++i)
+            block[size++] = (uint8_t)(i + 1 < literals || mask_random(seed, 30) == 0);
+        block[size++] = (uint8_t)(1 + (mask_random(seed, 30) == 0));
+        block[size++] = (uint8_t)(mask_random(seed, 30) == 0);
+        produced += literals + 4 + nibble;
+        if (nibble == 15) {
+            block[size] = (uint8_t)mask_random(seed, 5);
+            produced += block[size++];
+        }
+    }
+    const uint32_t last = 3 + mask_random(seed, 6);
+    block[size++] = (uint8_t)(last << 4 | mask_random(seed, 16));
+    for (uint32_t i = 0; i < last; ++i)
+        block[size++] = (uint8_t)mask_random(seed, 3);
+    *chunk_out = produced + last - (mask_random(seed, 10) == 0);
+    return size - (mask_random(seed, 10) == 0 ? mask_random(seed, 10) : 0);
 }
 
 /* What damages hurt most where it hits a token, a length or an offset. */

@@ -45,16 +45,15 @@ static __global__ void __launch_bounds__(THREADS) k_prepare_blocks(const xci_cud
     const uint64_t index = (uint64_t)blockIdx.x * BLOCKS + threadIdx.x / GROUP;
     if (index >= call.count)
         return;
-    const xci_cuda_result result = call.results[index];
+    const uint32_t list_bytes = call.results[index].list_bytes;
     xci_cuda_block block = call.blocks[index];
-    if (result.status != XORCAST_OK || result.list_bytes == 0 ||
-        block.block_codec != XORCAST_CODEC_LZ4)
+    if (list_bytes == 0 || block.block_codec != XORCAST_CODEC_LZ4)
         return;
     d_prepare_block(block, call.grid.chunks[block.chunk].bytes, threadIdx.x % GROUP,
                     rings[threadIdx.x / GROUP]);
     if (threadIdx.x % GROUP != 0)
         return;
-    block.block_bytes = result.list_bytes;
+    block.block_bytes = list_bytes;
     block.block_codec = XCI_CUDA_CODEC_LIST;
     /* The caller's blocks are not constant; they only are for check and apply. */
     ((xci_cuda_block *)call.blocks)[index] = block;
