@@ -619,7 +619,7 @@ static void test_mutated() {
 static void test_random_tokens() {
     case_list list;
     for (uint32_t number = 0; number < (tight ? 1500u : 40000u); ++number) {
-        std::vector<uint8_t> block(60);
+        std::vector<uint8_t> block(MASK_TOKENS);
         uint32_t bytes;
         block.resize(mask_random_tokens(&seed, block.data(), &bytes));
         chunk_case c = new_case(bytes, 1);

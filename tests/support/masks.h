@@ -107,7 +107,8 @@ static inline void mask_counted(mask_seed *seed, uint8_t *mask, uint32_t n, uint
 }
 
 /* A few sequences of tokens that are nearly right: every limit of the format is met, and broken
- * by little now and then. Returns their size, up to 60 bytes, and that of the chunk. */
+ * by little now and then. Returns their size, less than MASK_TOKENS, and that of the chunk. */
+#define MASK_TOKENS 400u
 static inline uint32_t mask_random_tokens(mask_seed *seed, uint8_t *block, uint32_t *chunk_out) {
     uint32_t size = 0, produced = 0;
     for (uint32_t left = 1 + mask_random(seed, 4); left > 0; --left) {
@@ -124,12 +125,21 @@ static inline uint32_t mask_random_tokens(mask_seed *seed, uint8_t *block, uint3
             produced += block[size++];
         }
     }
-    const uint32_t last = 3 + mask_random(seed, 6);
-    block[size++] = (uint8_t)(last << 4 | mask_random(seed, 16));
+    /* Sometimes so many literals that their length takes two bytes, and then the block may end
+     * between these. */
+    const uint32_t is_long = mask_random(seed, 8) == 0;
+    const uint32_t last = is_long ? 15 + 255 + mask_random(seed, 5) : 3 + mask_random(seed, 6);
+    block[size++] = (uint8_t)((is_long ? 15 : last) << 4 | mask_random(seed, 16));
+    *chunk_out = produced + last - (mask_random(seed, 10) == 0);
+    if (is_long) {
+        block[size++] = 255;
+        if (mask_random(seed, 4) == 0)
+            return size;
+        block[size++] = (uint8_t)(last - 15 - 255);
+    }
     for (uint32_t i = 0; i < last; ++i)
         block[size++] = (uint8_t)mask_random(seed, 3);
-    *chunk_out = produced + last - (mask_random(seed, 10) == 0);
-    return size - (mask_random(seed, 10) == 0 ? mask_random(seed, 10) : 0);
+    return size - (mask_random(seed, 10) == 0 ? mask_random(seed, size < 10 ? size : 10) : 0);
 }
 
 /* What damages hurt most where it hits a token, a length or an offset. */
