@@ -172,8 +172,9 @@ static bool padding_untouched(const xci_chunk *chunk, const uint8_t *mask) {
     return true;
 }
 
-/* Decodes block `index` of a record to a mask, at the beginning of the worker's scratch. The weights
- * are fetched for blocks that need them; only a whole chunk is what these were made beside. */
+/* Decodes block `index` of a record to a mask, at the beginning of the worker's scratch. The
+ * weights are fetched for blocks that need them; only a whole chunk is what these were made
+ * beside. */
 static xorcast_status decode(xci_device_loader *loader, xci_load_worker *worker,
                              const xci_record *record, uint32_t index, const xci_chunk *chunk,
                              const uint8_t *bytes) {
@@ -189,8 +190,8 @@ static xorcast_status decode(xci_device_loader *loader, xci_load_worker *worker,
     return status;
 }
 
-/* Makes an LZ4 block that no device takes device-ready in the worker's memory; 0 bytes if it changes
- * nothing. */
+/* Makes an LZ4 block that no device takes device-ready in the worker's memory; 0 bytes if it
+ * changes nothing. */
 static xorcast_status make_ready(xci_load_worker *worker, xorcast_bundle *bundle,
                                  const xci_chunk *chunk, uint32_t codec, const uint8_t *bytes,
                                  uint32_t count, uint32_t *ready_bytes, uint32_t *ready_codec) {
