@@ -457,7 +457,8 @@ static xorcast_status complete(xci_device_encoder *e, encode_slot *slot) {
     }
     if (used < e->capacity / 3)
         e->piece_chunks = xci_min(e->most_chunks, 2 * e->piece_chunks);
-    TRY(drain(e, slot, used));
+    if (used > 0)
+        TRY(drain(e, slot, used));
     const uint64_t count = slot->ranges.end - slot->ranges.first;
     e->pending->encode_ns += xci_now_ns() - begun;
     memset(e->kept, 0, count);
