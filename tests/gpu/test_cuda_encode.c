@@ -1,6 +1,6 @@
-/* The CUDA backend's encode against the CPU's: blocks, codecs, counts and digest changes must be the
- * same, byte for byte, whatever the lengths, alignments, densities and segments. Runs on a GPU, or on
- * the emulation of one (emulated/), which takes fewer cases because it is slow.
+/* The CUDA backend's encode against the CPU's: blocks, codecs, counts and digest changes must be
+ * the same, byte for byte, whatever the lengths, alignments, densities and segments. Runs on a
+ * GPU, or on the emulation of one (emulated/), which takes fewer cases because it is slow.
  *
  *     test_cuda_encode [quick]
  *
@@ -109,11 +109,11 @@ static void *device_copy(const void *from, size_t bytes) {
     return memory;
 }
 
-/* ---- Cases ------------------------------------------------------------------------------------*/
+/* ---- Cases -----------------------------------------------------------------------------------*/
 
 static void change_runs(uint8_t *mask, uint32_t bytes) {
-    static const uint32_t limits[] = {1, 3, 4, 5, 6, 7, 8, 12, 13, 19, 20, 21, 34, 274, 275, 276,
-                                      529, 530, 531, 784, 785, 786, 4000, 66000};
+    static const uint32_t limits[] = {1,  3,   4,   5,   6,   7,   8,   12,  13,  19,  20,   21,
+                                      34, 274, 275, 276, 529, 530, 531, 784, 785, 786, 4000, 66000};
     uint32_t at = random_below(9);
     while (at < bytes) {
         uint32_t literals = 1 + random_below(4);
@@ -284,15 +284,15 @@ static void encode_on_cpu(field *f, const set *s, uint32_t codec) {
             .element_bytes = c->element_bytes,
             .codec = codec,
             .segment_count = f->chunks[i].segment_count,
-            .segments = f->host_segments == NULL ? NULL
-                                                 : f->host_segments + f->chunks[i].segment_first,
+            .segments =
+                f->host_segments == NULL ? NULL : f->host_segments + f->chunks[i].segment_first,
             .block = f->blocks + f->used};
         xci_backend_cpu.encode(&f->jobs[i], 1);
         f->used += f->jobs[i].block_bytes;
     }
 }
 
-/* ---- On the device ------------------------------------------------------------------------------*/
+/* ---- On the device ---------------------------------------------------------------------------*/
 
 typedef struct outcome {
     uint8_t *blocks; /* capacity, and GUARD bytes behind */
@@ -336,11 +336,14 @@ static on_device to_device(const field *f, const set *s, uint32_t codec) {
 }
 
 static void free_device(on_device *d) {
-    void *all[] = {d->old_bytes,         d->new_bytes,
-                   d->old_at,            d->new_at,
+    void *all[] = {d->old_bytes,
+                   d->new_bytes,
+                   d->old_at,
+                   d->new_at,
                    (void *)(uintptr_t)d->call.grid.chunks,
                    (void *)(uintptr_t)d->call.grid.segments,
-                   d->call.results,      d->call.used_bytes,
+                   d->call.results,
+                   d->call.used_bytes,
                    d->call.scratch};
     for (size_t i = 0; i < sizeof all / sizeof *all; ++i)
         check_cuda(cudaFree(all[i]), "cudaFree");
@@ -362,9 +365,9 @@ static outcome run(on_device *d, uint64_t first, uint64_t count, uint64_t capaci
     check_cuda(cudaDeviceSynchronize(), "encode");
     check_cuda(cudaMemcpy(o.blocks, blocks + shift, capacity + GUARD, cudaMemcpyDeviceToHost),
                "copy of blocks");
-    check_cuda(cudaMemcpy(o.results, d->call.results, count * sizeof *o.results,
-                          cudaMemcpyDeviceToHost),
-               "copy of results");
+    check_cuda(
+        cudaMemcpy(o.results, d->call.results, count * sizeof *o.results, cudaMemcpyDeviceToHost),
+        "copy of results");
     check_cuda(cudaMemcpy(&o.used, d->call.used_bytes, sizeof o.used, cudaMemcpyDeviceToHost),
                "copy of the size");
     uint8_t *before = host(shift);
@@ -398,7 +401,8 @@ static void report(const chunk_case *c, uint64_t index, const char *what, uint64
     if ((got) != (wanted))                                                                         \
     report(c, i, field_name, (uint64_t)(got), (uint64_t)(wanted))
 
-/* Chunks [first, first + count) of the set; blocks beyond `capacity` must not have been written. */
+/* Chunks [first, first + count) of the set; blocks beyond `capacity` must not have been written.
+ */
 static void compare(const field *f, const set *s, const outcome *o, uint64_t first, uint64_t count,
                     uint64_t capacity) {
     uint64_t offset = 0, written = 0;
@@ -466,7 +470,7 @@ static void test_set(set *s, const char *name) {
     free(s->cases);
 }
 
-/* ---- Groups -------------------------------------------------------------------------------------*/
+/* ---- Groups ----------------------------------------------------------------------------------*/
 
 static const uint32_t widths[4] = {1, 2, 4, 8};
 
@@ -480,7 +484,10 @@ static void add_patterns(set *s, uint32_t bytes, uint32_t seed) {
             const bool odd = k % 3 == 0;
             const double share = p == PATTERN_CLUSTERED ? 0.3 : shares[i];
             add(s, (chunk_case){bytes, widths[k % 4], odd ? k * 7 % 16 : 0, odd ? k * 5 % 16 : 0,
-                                (pattern)p, share, k % 7 == 0 ? 0 : k % 7 < 4 ? 1 : 2});
+                                (pattern)p, share,
+                                k % 7 == 0  ? 0
+                                : k % 7 < 4 ? 1
+                                            : 2});
         }
     }
 }

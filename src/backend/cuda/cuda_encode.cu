@@ -1,5 +1,5 @@
-/* xci_cuda_encode: how many blocks of how many threads, and how the scratch is divided. The kernel
- * is in cuda_encode_kernel.cuh.
+/* xci_cuda_encode: how many blocks of how many threads, and how the scratch is divided. The
+ * kernel is in cuda_encode_kernel.cuh.
  *
  *     scratch = counter, one word a chunk, then for each block of the grid but the first a parking and
  *               slots: buffers x the room of a chunk's pieces */
@@ -24,13 +24,11 @@ static uint64_t slot_room(uint32_t chunk_bytes, uint32_t warps) {
     return (uint64_t)workers * xci_piece_room(xci_piece_bytes(chunk_bytes, workers));
 }
 
-/* Warps of a block. Small chunks want small blocks, because a block does one chunk at a time; large
- * ones large blocks, because their slots are large, and pieces at most XCI_LARGEST_PIECE. */
+/* Warps of a block. Small chunks want small blocks, because a block does one chunk at a time;
+ * large ones large blocks, because their slots are large, and pieces at most XCI_LARGEST_PIECE. */
 static uint32_t wanted_warps(uint32_t chunk_bytes) {
-    if (chunk_bytes <= 32u << 10)
-        return 4;
     if (chunk_bytes <= 64u << 10)
-        return 5;
+        return 4;
     if (chunk_bytes <= 128u << 10)
         return 8;
     return chunk_bytes <= 256u << 10 ? 10 : 20;
@@ -40,8 +38,8 @@ uint64_t xci_cuda_encode_scratch(uint64_t count, uint32_t chunk_bytes) {
     const uint64_t blocks = count < MOST_BLOCKS ? count : MOST_BLOCKS;
     /* With fewer workers slots are smaller, but for rounding. */
     const uint64_t slot = slot_room(chunk_bytes, wanted_warps(chunk_bytes)) + 4096;
-    const uint64_t wanted = COUNTER_BYTES + words_bytes(count) +
-                            blocks * (XCI_PARK_BYTES + XCI_MOST_BUFFERS * slot);
+    const uint64_t wanted =
+        COUNTER_BYTES + words_bytes(count) + blocks * (XCI_PARK_BYTES + XCI_MOST_BUFFERS * slot);
     return wanted < MOST_SCRATCH ? wanted : MOST_SCRATCH;
 }
 

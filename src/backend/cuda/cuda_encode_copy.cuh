@@ -8,8 +8,7 @@
 #define XCI_COPY_STEPS 3u /* loads in flight */
 
 /* From shared memory, four bytes a lane. Reads up to 3 bytes before and behind too. */
-static __device__ __noinline__ void d_copy_near(uint8_t *to, const uint8_t *from,
-                                                uint32_t count) {
+static __device__ __noinline__ void d_copy_near(uint8_t *to, const uint8_t *from, uint32_t count) {
     const uint32_t shift = (uint32_t)((uintptr_t)(from - (uintptr_t)to % 4) % 4);
     for (int32_t i = (int32_t)(d_lane() * 4) - (int32_t)((uintptr_t)to % 4); i < (int32_t)count;
          i += XCI_WARP * 4) {

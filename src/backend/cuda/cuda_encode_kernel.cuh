@@ -1,7 +1,7 @@
 /* The encode kernel. A block of threads works on one chunk after the other: its first warps, the
- * workers, each on a piece of the chunk (cuda_encode_piece.cuh), its last warp, the packer, on the
- * block that the pieces make (cuda_encode_pack.cuh). The packer also takes chunks, in order, from a
- * counter, one more than the workers are at.
+ * workers, each on a piece of the chunk (cuda_encode_piece.cuh), its last warp, the packer, on
+ * the block that the pieces make (cuda_encode_pack.cuh). The packer also takes chunks, in order,
+ * from a counter, one more than the workers are at.
  *
  *     packer   take 0, 1 ....... finish 0, take 2 ....... finish 1, take 3 ....... finish 2, ...
  *     workers      chunk 0 ........... chunk 1 ................ chunk 2 ....
@@ -13,9 +13,7 @@
 #include "backend/cuda/cuda_encode_park.cuh"
 
 #define XCI_MOST_BUFFERS 2u
-#ifndef XCI_MOST_THREADS
-#define XCI_MOST_THREADS 768u
-#endif
+#define XCI_MOST_THREADS 768u /* of a block: leaves 80 registers, so that workers do not spill */
 
 /* What the launcher decides. `words` has one word a chunk, all 0 at first, as has `counter`. */
 typedef struct xci_encode_plan {
@@ -31,8 +29,8 @@ typedef struct xci_encode_buffer {
     uint64_t ready, done; /* barriers: it holds a chunk; its pieces are done */
 } xci_encode_buffer;
 
-/* A block's shared memory: buffers, parked blocks, pieces by buffer and worker, then rings, stages and lists of each
- * worker. */
+/* A block's shared memory: buffers, parked blocks, pieces by buffer and worker, then rings,
+ * stages and lists of each worker. */
 typedef struct xci_encode_memory {
     xci_encode_buffer *buffers;
     xci_parked *parked;
@@ -88,17 +86,19 @@ __device__ __forceinline__ void d_take_chunk(const xci_cuda_encode_call *call,
     job->keys.count = chunk.segment_count;
     if (chunk.segment_count > 0)
         job->keys.first = job->keys.segments[0];
-    job->slot = plan->slots + ((uint64_t)(blockIdx.x - 1) * plan->buffers + buffer) * plan->slot_bytes;
+    job->slot =
+        plan->slots + ((uint64_t)(blockIdx.x - 1) * plan->buffers + buffer) * plan->slot_bytes;
     job->bytes = chunk.bytes;
 }
 
-/* Takes a chunk into a buffer and lets the workers at it. Whether there was one: that there is none
- * they are told too, once. */
+/* Takes a chunk into a buffer and lets the workers at it. Whether there was one: that there is
+ * none they are told too, once. */
 __device__ __forceinline__ bool d_hand_out(const xci_cuda_encode_call *call,
                                            const xci_encode_plan *plan,
                                            const xci_encode_memory *memory, uint32_t buffer) {
     if (d_lane() == 0)
         d_take_chunk(call, plan, &memory->buffers[buffer].job, buffer);
+    __syncwarp();
     d_barrier_arrive(&memory->buffers[buffer].ready);
     return memory->buffers[buffer].job.bytes != 0;
 }
@@ -117,8 +117,8 @@ __device__ __forceinline__ xci_pack d_pack_of(const xci_encode_memory *memory, u
 __device__ __forceinline__ void d_run_packer(const xci_cuda_encode_call *call,
                                              const xci_encode_plan *plan,
                                              const xci_encode_memory *memory, uint32_t workers) {
-    xci_parking parking = {memory->parked,
-                           plan->parks + (uint64_t)(blockIdx.x - 1) * XCI_PARK_BYTES, 0, 0, 0, 0};
+    xci_parking parking = {
+        memory->parked, plan->parks + (uint64_t)(blockIdx.x - 1) * XCI_PARK_BYTES, 0, 0, 0, 0};
     uint32_t finished = 0, taken = 0;
     bool more = true;
 #pragma unroll 1
@@ -186,7 +186,8 @@ __device__ __forceinline__ void d_run_worker(const xci_cuda_encode_call *call,
         work.ring_at = (uint32_t)(memory->rings + worker * XCI_RING - d_near(0));
         work.slot_end = job->slot + (worker + 1) * xci_piece_room(piece_bytes);
         work.ring_limit = XCI_RING - XCI_BATCH_BYTES - piece_bytes / 255;
-        work.piece_at = (uint32_t)((uint8_t *)&memory->pieces[buffer * workers + worker] - d_near(0));
+        work.piece_at =
+            (uint32_t)((uint8_t *)&memory->pieces[buffer * workers + worker] - d_near(0));
         d_work_on_chunk(&work, worker, piece_bytes, call->codec == XORCAST_CODEC_LZ4);
         d_barrier_arrive(&in->done);
     }
@@ -198,8 +199,8 @@ __global__ void __launch_bounds__(XCI_MOST_THREADS, 1)
     const uint32_t workers = blockDim.x / XCI_WARP - 1, worker = threadIdx.x / XCI_WARP;
     const xci_encode_memory memory = d_divide_memory(shared, workers, plan.buffers);
     if (threadIdx.x < plan.buffers) {
-        d_barrier_init(&memory.buffers[threadIdx.x].ready, 1);
-        d_barrier_init(&memory.buffers[threadIdx.x].done, workers);
+        d_barrier_init(&memory.buffers[threadIdx.x].ready, XCI_WARP);
+        d_barrier_init(&memory.buffers[threadIdx.x].done, workers * XCI_WARP);
     }
     __syncthreads();
     if (blockIdx.x == 0) {

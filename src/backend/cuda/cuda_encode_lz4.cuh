@@ -1,8 +1,8 @@
-/* Arithmetic of LZ4 blocks of the canonical zero-run rule (docs/format.md, "LZ4"), and a writer that
- * works from the end of a block to its beginning. Owns no memory and knows no weights.
+/* Arithmetic of LZ4 blocks of the canonical zero-run rule (docs/format.md, "LZ4"), and a writer
+ * that works from the end of a block to its beginning. Owns no memory and knows no weights.
  *
- * Backwards, because then everything that a byte's place depends on is known when it is written: a
- * token stands before its literals and tells their number, which a writer from the front learns
+ * Backwards, because then everything that a byte's place depends on is known when it is written:
+ * a token stands before its literals and tells their number, which a writer from the front learns
  * last. Bytes are named by their distance from the end: 0 is the last. */
 #ifndef XCI_CUDA_ENCODE_LZ4_CUH
 #define XCI_CUDA_ENCODE_LZ4_CUH
@@ -25,8 +25,8 @@ typedef struct xci_close {
 __device__ __forceinline__ xci_run d_run(uint32_t zero, uint32_t stop, uint32_t bytes) {
     const uint32_t copy_end = bytes > XCI_LZ4_LAST_LITERALS ? bytes - XCI_LZ4_LAST_LITERALS : 0;
     const uint32_t anchor = min(stop, copy_end);
-    const bool copied = zero + 1 + XCI_LZ4_LAST_MATCH_START <= bytes &&
-                        anchor >= zero + 1 + XCI_LZ4_MIN_MATCH;
+    const bool copied =
+        zero + 1 + XCI_LZ4_LAST_MATCH_START <= bytes && anchor >= zero + 1 + XCI_LZ4_MIN_MATCH;
     xci_run run;
     run.match = copied ? anchor - zero - 1 : 0;
     run.anchor = anchor;
@@ -55,8 +55,8 @@ typedef struct xci_fill {
     uint32_t count;
 } xci_fill;
 
-/* Where a writer writes: distance t is base[~t & mask]. A ring has its size - 1; memory that ends at
- * `base` has all ones, and ~t is then -1 - t. */
+/* Where a writer writes: distance t is base[~t & mask]. A ring has its size - 1; memory that ends
+ * at `base` has all ones, and ~t is then -1 - t. */
 typedef struct xci_sink {
     uint8_t *base;
     uint32_t mask;
@@ -74,7 +74,7 @@ __device__ __forceinline__ uint32_t d_put_zeros(xci_sink sink, uint32_t at, uint
 
 /* The bytes of a length, without the nibble. Many 255s are handed out. */
 __device__ __forceinline__ uint32_t d_put_length(xci_sink sink, uint32_t at, uint32_t length,
-                                                xci_fill *fill) {
+                                                 xci_fill *fill) {
     fill->count = 0;
     if (length < XCI_LZ4_NIBBLE)
         return at;
@@ -91,7 +91,7 @@ __device__ __forceinline__ uint32_t d_put_length(xci_sink sink, uint32_t at, uin
 }
 
 __device__ __forceinline__ uint32_t d_put_head(xci_sink sink, uint32_t at, uint32_t literals,
-                                              uint32_t match, xci_fill *fill) {
+                                               uint32_t match, xci_fill *fill) {
     at = d_put_length(sink, at, literals, fill);
     const uint32_t code = match != 0 ? match - XCI_LZ4_MIN_MATCH : 0;
     d_put(sink, at++, min(literals, XCI_LZ4_NIBBLE) << 4 | min(code, XCI_LZ4_NIBBLE));
@@ -100,7 +100,7 @@ __device__ __forceinline__ uint32_t d_put_head(xci_sink sink, uint32_t at, uint3
 
 /* The copy and the literal zero before it. */
 __device__ __forceinline__ uint32_t d_put_match(xci_sink sink, uint32_t at, uint32_t match,
-                                               xci_fill *fill) {
+                                                xci_fill *fill) {
     at = d_put_length(sink, at, match - XCI_LZ4_MIN_MATCH, fill);
     d_put(sink, at++, 0);
     d_put(sink, at++, 1);

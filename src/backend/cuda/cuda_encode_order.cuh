@@ -1,7 +1,8 @@
-/* Places of blocks in the packed output. Each chunk has a word: first nothing, then the size of its
- * block, then where the block begins. Packers say sizes in any order; one warp of the grid, the
- * sequencer, follows in the order of the chunks and says the places. It is three trips to L2 from a
- * size to its place, however many chunks are on their way: a look-back over those took sixteen. */
+/* Places of blocks in the packed output. Each chunk has a word: first nothing, then the size of
+ * its block, then where the block begins. Packers say sizes in any order; one warp of the grid,
+ * the sequencer, follows in the order of the chunks and says the places. It is three trips to L2
+ * from a size to its place, however many chunks are on their way: a look-back over those took
+ * sixteen. */
 #ifndef XCI_CUDA_ENCODE_ORDER_CUH
 #define XCI_CUDA_ENCODE_ORDER_CUH
 

@@ -1,6 +1,7 @@
-/* From the pieces of a chunk to its block in the packed output, and its result. One warp, one piece
- * a lane, the chunk's last piece first: as a batch does it with words (cuda_encode_piece.cuh), since
- * between two pieces, before the first and behind the last lies a zero run. */
+/* From the pieces of a chunk to its block in the packed output, and its result. One warp, one
+ * piece a lane, the chunk's last piece first: as a batch does it with words
+ * (cuda_encode_piece.cuh), since between two pieces, before the first and behind the last lies a
+ * zero run. */
 #ifndef XCI_CUDA_ENCODE_PACK_CUH
 #define XCI_CUDA_ENCODE_PACK_CUH
 
@@ -27,7 +28,7 @@ typedef struct xci_joint {
     uint32_t gap;
     xci_run run;
     xci_close run_close, tail_close, own; /* own: of literals to the left of the piece */
-    uint32_t at; /* distance from the end of the block */
+    uint32_t at;                          /* distance from the end of the block */
 } xci_joint;
 
 /* The block as a whole, the same in all lanes. */
@@ -176,10 +177,10 @@ __device__ __forceinline__ void d_write_lz4(const xci_pack *pack, const xci_join
             at = d_put_match(sink, at, joint->run.match, &fills[1]);
         }
         if (piece->close.match != 0)
-            hole = d_put_head(sink, at + piece->tail_size,
-                              joint->tail_close.end - piece->tail_anchor, joint->tail_close.match,
-                              &fills[2]) -
-                   at - piece->tail_size;
+            hole =
+                d_put_head(sink, at + piece->tail_size, joint->tail_close.end - piece->tail_anchor,
+                           joint->tail_close.match, &fills[2]) -
+                at - piece->tail_size;
     }
     for (uint32_t i = 0; i < 3; ++i)
         d_put_fills(sink, &fills[i]);
@@ -219,7 +220,8 @@ __device__ __forceinline__ void d_write_raw_piece(const xci_pack *pack, uint32_t
     }
 }
 
-/* Writes the block of a chunk that has changes; `wanted` is the call's codec, `codec` the block's. */
+/* Writes the block of a chunk that has changes; `wanted` is the call's codec, `codec` the
+ * block's. */
 __device__ __forceinline__ void d_write_block(const xci_pack *pack, const xci_joint *joint,
                                               const xci_block_plan *plan, uint32_t codec,
                                               uint32_t wanted, uint8_t *block) {
@@ -249,9 +251,8 @@ __device__ __forceinline__ void d_set_counts(xci_cuda_result *result, const xci_
 }
 
 /* Size and codec of the block of a chunk whose pieces are done; the parts of a block in LZ4. */
-__device__ __forceinline__ void d_size_block(const xci_pack *pack, uint32_t codec,
-                                             xci_joint *joint, xci_block_plan *plan,
-                                             uint32_t *codec_out) {
+__device__ __forceinline__ void d_size_block(const xci_pack *pack, uint32_t codec, xci_joint *joint,
+                                             xci_block_plan *plan, uint32_t *codec_out) {
     d_join_pieces(pack, joint, plan);
     *codec_out = codec;
     plan->size = 0;
@@ -282,8 +283,8 @@ __device__ __forceinline__ void d_set_result(const xci_pack *pack, const xci_blo
 }
 
 /* The place in the output. Returns whether the block fits there. One lane. */
-__device__ __forceinline__ bool d_set_place(xci_cuda_result *result, uint32_t bytes,
-                                            uint64_t place, uint64_t capacity) {
+__device__ __forceinline__ bool d_set_place(xci_cuda_result *result, uint32_t bytes, uint64_t place,
+                                            uint64_t capacity) {
     const bool fits = bytes == 0 || place + bytes <= capacity;
     result->block_offset = place;
     if (!fits)

@@ -1,13 +1,13 @@
-/* Blocks that wait for their place in the output. Which place a block has depends on chunks that other
- * blocks of threads are at, some of which take several times as long as others; so blocks are
- * parked, in order, in a ring in global memory, and workers go on. Larger blocks than half the ring
- * are not parked. One packer owns a parking. */
+/* Blocks that wait for their place in the output. Which place a block has depends on chunks that
+ * other blocks of threads are at, some of which take several times as long as others; so blocks
+ * are parked, in order, in a ring in global memory, and workers go on. Larger blocks than half
+ * the ring are not parked. One packer owns a parking. */
 #ifndef XCI_CUDA_ENCODE_PARK_CUH
 #define XCI_CUDA_ENCODE_PARK_CUH
 
 #include "backend/cuda/cuda_encode_pack.cuh"
 
-#define XCI_PARKED 64u           /* blocks */
+#define XCI_PARKED 64u            /* blocks */
 #define XCI_PARK_BYTES (1u << 16) /* of the ring */
 
 typedef struct xci_parked {
@@ -106,8 +106,8 @@ __device__ __forceinline__ uint8_t *d_wait_for_place(const xci_cuda_encode_call 
     return __any_sync(XCI_ALL, fits) ? call->blocks + place : NULL;
 }
 
-/* A chunk whose pieces are done: says its size, sets its result, and parks or writes its block. The
- * pieces are not needed any more. */
+/* A chunk whose pieces are done: says its size, sets its result, and parks or writes its block.
+ * The pieces are not needed any more. */
 __device__ __forceinline__ void d_finish_chunk(const xci_cuda_encode_call *call, uint64_t *words,
                                                const xci_pack *pack, xci_parking *parking) {
     const uint64_t index = pack->job->index;

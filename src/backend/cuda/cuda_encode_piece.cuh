@@ -3,8 +3,9 @@
  * sequences that reach over its edges are left to the packer (cuda_encode_pack.cuh).
  *
  * Vectors that differ are listed in shared memory, with a ballot for each row; of 32 of them the
- * words that differ are listed, and worked on 32 at a time, one a lane. The piece grows backwards in a ring in shared memory, and moves from there to
- * its slot in global memory, which stays in L2.
+ * words that differ are listed, and worked on 32 at a time, one a lane. The piece grows backwards
+ * in a ring in shared memory, and moves from there to its slot in global memory, which stays in
+ * L2.
  *
  *     piece in memory:  literals | match, token, literals | ... | match || literals
  *     `size` bytes      head group                                  hole  tail group, `tail_size`
@@ -12,8 +13,8 @@
  * The state of a piece and the lanes' tallies live in shared memory between batches, because
  * registers are needed for rows then, and spilled ones would miss in the little L1 that is left.
  *
- * The token before the tail group depends on what follows the piece, so it is missing: a hole. The
- * head group's token depends on what precedes. A piece without a match is all tail. */
+ * The token before the tail group depends on what follows the piece, so it is missing: a hole.
+ * The head group's token depends on what precedes. A piece without a match is all tail. */
 #ifndef XCI_CUDA_ENCODE_PIECE_CUH
 #define XCI_CUDA_ENCODE_PIECE_CUH
 
@@ -23,9 +24,7 @@
 
 #define XCI_RING 2048u
 #define XCI_FLUSH XCI_ROW
-#ifndef XCI_TILE_ROWS
-#define XCI_TILE_ROWS 3u
-#endif
+#define XCI_TILE_ROWS 2u
 #define XCI_VECTORS 128u /* at most 31 wait, and a row adds 32; a power of two */
 #define XCI_LIST 96u     /* at most 31 words wait, and 32 vectors add 64 */
 
@@ -48,7 +47,7 @@ typedef struct xci_list {
 
 /* How far a piece is. */
 typedef struct xci_piece_state {
-    uint32_t first, end;   /* from the first to behind the last changed byte; end 0: none */
+    uint32_t first, end;    /* from the first to behind the last changed byte; end 0: none */
     uint32_t size, flushed; /* bytes; of these, moved to the slot: in the end, all */
     uint32_t tail_anchor, tail_size;
     xci_close close; /* of the head group; match 0: no match in the piece */
@@ -63,14 +62,15 @@ typedef struct xci_piece {
 /* A chunk on its way through a block of threads. */
 typedef struct xci_chunk_job {
     const uint8_t *old_at, *new_at;
-    uint64_t index; /* counted from the call's first */
+    uint64_t index;                /* counted from the call's first */
     uint32_t bytes, element_bytes; /* bytes 0: there is no more */
     xci_cuda_keys keys;
     uint8_t *slot;
 } xci_chunk_job;
 
 typedef struct xci_piece_work {
-    uint32_t job_at, list_at, ring_at, piece_at; /* in shared memory; not pointers, so that it is seen to be that */
+    uint32_t job_at, list_at, ring_at,
+        piece_at; /* in shared memory; not pointers, so that it is seen to be that */
     uint8_t *slot_end;
     uint32_t ring_limit; /* more than this must not wait in the ring when a batch begins */
 } xci_piece_work;
@@ -163,8 +163,8 @@ __device__ __forceinline__ uint32_t d_word_size(const xci_word *word) {
         size += d_head_size(word->outer, word->outer_close) + d_match_bytes(word->outer.match) + 1;
     if (word->inner.match != 0)
         size += word->right_first - word->inner.anchor +
-                d_head_size(word->inner, word->inner_close) + d_match_bytes(word->inner.match) +
-                1 + word->left_end - word->first;
+                d_head_size(word->inner, word->inner_close) + d_match_bytes(word->inner.match) + 1 +
+                word->left_end - word->first;
     return size;
 }
 
@@ -214,8 +214,7 @@ __device__ __forceinline__ void d_put_word(xci_sink sink, uint32_t at, const xci
 /* The gaps between words, and what closes each run: the nearest run to the right, in an earlier
  * lane or batch. Hands out the lanes that have a run, and each lane's own close. */
 __device__ __forceinline__ uint32_t d_join_words(xci_word *word, const xci_piece_state *piece,
-                                                 bool active, uint32_t bytes,
-                                                 xci_close *own_out) {
+                                                 bool active, uint32_t bytes, xci_close *own_out) {
     uint32_t next = __shfl_up_sync(XCI_ALL, word->first, 1);
     next = d_lane() == 0 ? piece->first : next;
     const bool has_next = active && (d_lane() > 0 || piece->end != 0);
@@ -242,8 +241,8 @@ __device__ __forceinline__ uint32_t d_join_words(xci_word *word, const xci_piece
 }
 
 /* The first run of a piece: literals up to it are the tail, and no token is written for them. */
-__device__ __forceinline__ void d_note_tail(xci_piece_state *piece, const xci_word *word, uint32_t at,
-                                            uint32_t lane) {
+__device__ __forceinline__ void d_note_tail(xci_piece_state *piece, const xci_word *word,
+                                            uint32_t at, uint32_t lane) {
     const bool outer = word->outer.match != 0;
     const uint32_t anchor = outer ? word->outer.anchor : word->inner.anchor;
     const uint32_t right = outer ? 0 : word->end - word->inner.anchor;
@@ -293,6 +292,7 @@ __device__ __forceinline__ void d_encode_batch(const xci_piece_work *work, uint3
     }
     piece.end = piece.end != 0 ? piece.end : piece_end;
     piece.first = __shfl_sync(XCI_ALL, word.first, last);
+    __syncwarp();
     if (d_lane() == 0)
         d_piece(work)->state = piece;
     __syncwarp();
@@ -317,8 +317,8 @@ __device__ __forceinline__ void d_move_words(xci_list *list, uint32_t first, uin
     __syncwarp();
 }
 
-/* Full batches of the `count` words listed, or all of them, to the last, smaller batch. Returns how
- * many are left. */
+/* Full batches of the `count` words listed, or all of them, to the last, smaller batch. Returns
+ * how many are left. */
 __device__ __forceinline__ uint32_t d_encode_batches(const xci_piece_work *work, uint32_t count,
                                                      bool all, bool lz4) {
     uint32_t first = 0;
@@ -341,9 +341,10 @@ __device__ __forceinline__ uint32_t d_any_bit(uint4 v) {
     return v.x | v.y | v.z | v.w;
 }
 
-/* Lists the words that differ of each lane's vector, those of higher lanes first. Returns how many. */
+/* Lists the words that differ of each lane's vector, those of higher lanes first. Returns how
+ * many. */
 __device__ __forceinline__ uint32_t d_list_words(xci_list *list, uint32_t place, uint4 mask,
-                                               uint4 old_part, uint32_t offset) {
+                                                 uint4 old_part, uint32_t offset) {
     const uint64_t low = (uint64_t)mask.y << 32 | mask.x, high = (uint64_t)mask.w << 32 | mask.z;
     const uint32_t lows = __ballot_sync(XCI_ALL, low != 0);
     const uint32_t highs = __ballot_sync(XCI_ALL, high != 0);
@@ -433,8 +434,7 @@ __device__ __forceinline__ bool d_load_tile(const xci_piece_work *work, const xc
                                             int32_t left, int32_t bottom, uint4 *old_rows,
                                             uint4 *masks) {
     const xci_stream olds = d_stream(work, false), news = d_stream(work, true);
-    if (left >= inside->lowest &&
-        left + (int32_t)(XCI_TILE_ROWS * XCI_ROW) <= inside->highest) {
+    if (left >= inside->lowest && left + (int32_t)(XCI_TILE_ROWS * XCI_ROW) <= inside->highest) {
         d_load_rows<XCI_TILE_ROWS>(olds.begin, left, old_rows);
         d_load_rows<XCI_TILE_ROWS>(news.begin, left, masks);
     } else {
@@ -454,8 +454,8 @@ __device__ __forceinline__ bool d_load_tile(const xci_piece_work *work, const xc
     return __any_sync(XCI_ALL, any != 0);
 }
 
-/* Bytes [bottom, top) of the chunk; top may lie behind its end. Batches are worked on where no rows
- * are held in registers, and in one place, because they are long. */
+/* Bytes [bottom, top) of the chunk; top may lie behind its end. Batches are worked on where no
+ * rows are held in registers, and in one place, because they are long. */
 __device__ __forceinline__ void d_encode_piece(const xci_piece_work *work, uint32_t bottom,
                                                uint32_t top, bool lz4) {
     const xci_inside inside = d_look_inside(d_job(work), bottom);

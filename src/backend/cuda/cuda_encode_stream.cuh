@@ -1,7 +1,7 @@
-/* Old and new bytes of a chunk as 16-byte vectors of any alignment, each byte read from memory once:
- * a warp reads rows of 32 aligned vectors, from the end of the chunk to its beginning, and where
- * vectors do not lie aligned it makes them of two neighbours, the second by shuffle from the next
- * lane or from the row before. Bytes outside the chunk are never read; they are zero. */
+/* Old and new bytes of a chunk as 16-byte vectors of any alignment, each byte read from memory
+ * once: a warp reads rows of 32 aligned vectors, from the end of the chunk to its beginning, and
+ * where vectors do not lie aligned it makes them of two neighbours, the second by shuffle from
+ * the next lane or from the row before. Bytes outside the chunk are never read; they are zero. */
 #ifndef XCI_CUDA_ENCODE_STREAM_CUH
 #define XCI_CUDA_ENCODE_STREAM_CUH
 
@@ -40,8 +40,7 @@ __device__ __forceinline__ uint4 d_load_edge(const xci_stream *stream, const uin
         low |= i < 8 ? byte : 0;
         high |= i < 8 ? 0 : byte;
     }
-    return make_uint4((uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high,
-                      (uint32_t)(high >> 32));
+    return make_uint4((uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32));
 }
 
 /* For rows that end at `top` (a multiple of 16) and before. */

@@ -1,6 +1,6 @@
-/* What a change does, from changed words: counts of bits, bytes and elements, and the change of the
- * digest (src/base/digest.h is the law; docs/format.md, "Digest"). One tally a lane, added up at
- * the end. */
+/* What a change does, from changed words: counts of bits, bytes and elements, and the change of
+ * the digest (src/base/digest.h is the law; docs/format.md, "Digest"). One tally a lane, added up
+ * at the end. */
 #ifndef XCI_CUDA_ENCODE_TALLY_CUH
 #define XCI_CUDA_ENCODE_TALLY_CUH
 

@@ -1,6 +1,7 @@
 /* What the encode kernel asks of the hardware: loads that stream, words shared by all blocks of a
- * grid, barriers with numbers. Everything else it uses is plain CUDA. A host test replaces this file
- * by an emulation of a warp (tests/gpu/warp_emulator.h) and runs the same kernel without a GPU.
+ * grid, barriers of a block. Everything else it uses is plain CUDA. A host test replaces this
+ * file by an emulation of a warp (tests/gpu/warp_emulator.h) and runs the same kernel without a
+ * GPU.
  *
  * All collectives of the kernel are called by whole warps. */
 #ifndef XCI_CUDA_ENCODE_WARP_CUH
@@ -36,23 +37,20 @@ __device__ __forceinline__ void d_store_shared_word(uint64_t *at, uint64_t v) {
     asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(at), "l"(v) : "memory");
 }
 
-/* A barrier in shared memory. Phases are numbered from 0; one ends when `count` have arrived. What
- * was written before arriving is seen after waiting. Barriers of shared memory, not those with
- * numbers, because of these a multiprocessor has only as many as four blocks need. */
+/* A barrier in shared memory. Phases are numbered from 0; one ends when `count` threads have
+ * arrived. What was written before arriving is seen after waiting. Barriers of shared memory, not
+ * those with numbers, because of these a multiprocessor has only as many as four blocks need. */
 __device__ __forceinline__ void d_barrier_init(uint64_t *barrier, uint32_t count) {
-    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(
-                     (uint32_t)__cvta_generic_to_shared(barrier)),
-                 "r"(count)
-                 : "memory");
+    asm volatile(
+        "mbarrier.init.shared.b64 [%0], %1;" ::"r"((uint32_t)__cvta_generic_to_shared(barrier)),
+        "r"(count)
+        : "memory");
 }
 
-/* One thread of a warp, for all of it. */
 __device__ __forceinline__ void d_barrier_arrive(uint64_t *barrier) {
-    __syncwarp();
-    if (d_lane() == 0)
-        asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(
-                         (uint32_t)__cvta_generic_to_shared(barrier))
-                     : "memory");
+    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(barrier))
+                 : "memory");
 }
 
 /* Waits for the end of `phase`; a whole warp. */
@@ -83,10 +81,10 @@ __device__ __forceinline__ void d_pause(void) {
 
 /* Sixteen bytes from global to shared memory, on their way until the thread waits. */
 __device__ __forceinline__ void d_copy_async(uint4 *to, const uint4 *from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                     (uint32_t)__cvta_generic_to_shared(to)),
-                 "l"(from)
-                 : "memory");
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
+        "l"(from)
+        : "memory");
 }
 
 __device__ __forceinline__ void d_copy_async_wait(void) {

@@ -71,11 +71,12 @@ typedef struct xci_cuda_result {
 
 /* ---- Encode: old and new to LZ4 blocks, byte for byte those of the CPU backend ------------------
  * Chunks [first, first + count) of the grid. Old and new are direct everywhere (packed chunks are
- * gathered before). Blocks are written one behind the other in the order of the chunks, from
- * `blocks` on; *used_bytes is where they end. If they need more than `capacity`, *used_bytes says
- * how much that is, results are complete but for the offsets, and the bytes of blocks beyond
- * `capacity` are not written.
- * `move`: old becomes new, once the whole call has worked; else old is only read. */
+ * gathered before), of any alignment, and only read: each byte once, unless a block has to be raw in
+ * spite of zero runs, and nothing outside the chunk.
+ * Blocks are written one behind the other in the order of the chunks, from `blocks` on; *used_bytes
+ * is where they end. If they need more than `capacity`, *used_bytes says how much that is, blocks
+ * that end behind `capacity` are not written and their status is BUFFER_TOO_SMALL; all else in the
+ * results holds. */
 typedef struct xci_cuda_encode_call {
     xci_cuda_grid grid;
     uint8_t *const *old_at; /* device or pinned host memory */
@@ -90,7 +91,7 @@ typedef struct xci_cuda_encode_call {
     uint8_t *scratch;         /* xci_cuda_encode_scratch bytes */
     uint64_t scratch_bytes;
 } xci_cuda_encode_call;
-/* For calls of up to `count` chunks of up to `chunk_bytes`. At most 192 MiB. */
+/* For calls of up to `count` chunks of up to `chunk_bytes`. At most 192 MiB; aligned to 256. */
 uint64_t xci_cuda_encode_scratch(uint64_t count, uint32_t chunk_bytes);
 int xci_cuda_encode(const xci_cuda_encode_call *call, void *stream);
 

@@ -170,7 +170,9 @@ cudaError_t cudaMalloc(void **memory_out, size_t bytes) {
     *memory_out = malloc(bytes);
     return *memory_out != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
 }
-cudaError_t cudaFree(void *memory) { return free(memory), cudaSuccess; }
+cudaError_t cudaFree(void *memory) {
+    return free(memory), cudaSuccess;
+}
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind) {
     return memcpy(to, from, bytes), cudaSuccess;
 }
@@ -180,10 +182,16 @@ cudaError_t cudaMemset(void *at, int value, size_t bytes) {
 cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t) {
     return memset(at, value, bytes), cudaSuccess;
 }
-cudaError_t cudaDeviceSynchronize(void) { return cudaSuccess; }
+cudaError_t cudaDeviceSynchronize(void) {
+    return cudaSuccess;
+}
 cudaError_t cudaHostAlloc(void **memory_out, size_t bytes, unsigned) {
     return cudaMalloc(memory_out, bytes);
 }
-cudaError_t cudaFreeHost(void *memory) { return cudaFree(memory); }
-const char *cudaGetErrorString(cudaError_t error) { return error == 0 ? "no error" : "an error"; }
+cudaError_t cudaFreeHost(void *memory) {
+    return cudaFree(memory);
+}
+const char *cudaGetErrorString(cudaError_t error) {
+    return error == 0 ? "no error" : "an error";
+}
 }

@@ -1,12 +1,13 @@
 /* xci_cuda_encode against the time that reading the same two buffers takes, in one run: shares of
- * changes, chunk sizes, bundle sizes, old weights in pinned host memory, many small tensors. Weights
- * and masks are made on the GPU from hashes, and are the same every time. One JSON line a row;
- * times are medians, of which each is a pair of events round one call.
+ * changes, chunk sizes, bundle sizes, old weights in pinned host memory, many small tensors.
+ * Weights and masks are made on the GPU from hashes, and are the same every time. One JSON line a
+ * row; times are medians, of which each is a pair of events round one call.
  *
- *     cuda_encode [--bytes 55.6e9] [--rounds 12] [ROWS...]     ROWS: bars density chunk bundle pinned many
+ *     encode [--bytes 55.6e9] [--rounds 12] [ROWS...]
+ *         ROWS: bars density chunk bundle pinned many
  *
- *     nvcc -O3 -std=c++17 -arch=sm_90 -Isrc -Iinclude bench/kernels/cuda_encode.cu
- *         src/backend/cuda/cuda_encode.cu -o cuda_encode */
+ *     nvcc -O3 -std=c++17 -arch=sm_90 -Isrc -Iinclude bench/cuda/encode.cu
+ *         src/backend/cuda/cuda_encode.cu -o encode */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@
         }                                                                                          \
     } while (0)
 
-/* ---- Data -------------------------------------------------------------------------------------*/
+/* ---- Data ------------------------------------------------------------------------------------*/
 
 typedef struct mask_kind {
     double bytes, elements; /* shares that change, of NVFP4 bytes and of BF16 elements */
@@ -90,7 +91,7 @@ __global__ static void k_change(uint64_t *words, const uint64_t *olds, uint64_t 
         words[i] = olds[i] ^ mask_of(i, kind);
 }
 
-/* ---- The bound: both buffers read and nothing else ----------------------------------------------*/
+/* ---- The bound: both buffers read and nothing else -------------------------------------------*/
 
 __device__ static uint4 load(const uint4 *at) {
     uint4 v;
@@ -123,7 +124,7 @@ __global__ static void k_read(const uint4 *a, const uint4 *b, uint64_t count, ui
         *sink = sum;
 }
 
-/* ---- Rows -------------------------------------------------------------------------------------*/
+/* ---- Rows ------------------------------------------------------------------------------------*/
 
 typedef struct bench {
     uint8_t *old_bytes, *new_bytes, *blocks;
@@ -344,8 +345,8 @@ static void rows_pinned(bench *b) {
     uint8_t *old_host;
     CHECK(cudaHostAlloc((void **)&old_host, bytes, cudaHostAllocMapped));
     CHECK(cudaMemcpy(old_host, b->old_bytes, bytes, cudaMemcpyDeviceToHost));
-    const mask_kind kinds[] = {{0.0002, 0.013, true, false}, {0, 0.01, false, false},
-                               {0, 1, false, false}};
+    const mask_kind kinds[] = {
+        {0.0002, 0.013, true, false}, {0, 0.01, false, false}, {0, 1, false, false}};
     const int rounds = b->rounds;
     b->rounds = 10;
     for (size_t k = 0; k < 3; ++k) {
