@@ -42,9 +42,10 @@ static const command commands[] = {
      "\n"
      "example:\n"
      "  xorcast check step_000011 12.xorcast && echo good\n"},
-    {"inspect", CLI_INSPECT, 1, 1, cli_inspect, "DELTA", "print what a delta says of itself",
+    {"inspect", CLI_INSPECT, 0, 1, cli_inspect, "DELTA | --device",
+     "print what a delta says of itself, or what the GPU is",
      "Prints run, steps, digests, how much changes in bits, bytes and elements, and sizes. Reads\n"
-     "and checks the delta's manifest only.\n"
+     "and checks the delta's manifest only. With --device: the GPU that the library would use.\n"
      "\n"
      "example:\n"
      "  xorcast inspect 12.xorcast --json | jq .bytes_changed_share\n"},

@@ -32,7 +32,7 @@ typedef struct cli_options {
     xorcast_encoding encoding;
     const char *run;
     uint64_t base_step, target_step;
-    bool bound, json, quiet, help;
+    bool bound, device, json, quiet, help;
     uint64_t threads, scratch_bytes;
     const char *listen, *url_file;
     uint64_t interval_ms, linger_ms, timeout_ms, wait_peers, log_bytes;

@@ -3,6 +3,9 @@
 install(FILES include/xorcast.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS xorcast_shared xorcast_static EXPORT xorcast
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET xorcast_cuda)
+    install(TARGETS xorcast_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 if(TARGET xorcast_cli)
     install(TARGETS xorcast_cli DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()

@@ -110,20 +110,25 @@ typedef enum xorcast_log_level {
 typedef struct xorcast_context_options {
     uint32_t struct_size;
     uint32_t threads;             /* worker threads, the caller's included; 0: one for each CPU */
-    const char *backend;          /* "cpu"; NULL picks the best there is */
-    int32_t device;               /* of the backend; the CPU has only 0 */
+    /* For tensors in device memory: "cuda", which must be there then; "cpu": host memory only;
+     * NULL: "cuda" once a tensor lies on a device. Host memory is always the CPU's work. */
+    const char *backend;
+    int32_t device;               /* which GPU; the CPU has only 0 */
     uint32_t log_level;           /* xorcast_log_level; 0: warnings and errors */
-    uint64_t scratch_limit_bytes; /* bound on what the context allocates in all; 0: none */
+    /* bound on the host memory that the context allocates in all, pinned too; 0: none */
+    uint64_t scratch_limit_bytes;
     void *(*allocate)(void *user, size_t bytes); /* both or neither; must align to 64 bytes */
     void (*release)(void *user, void *memory);
     void (*log)(void *user, xorcast_log_level level, const char *text); /* NULL: standard error */
     void *user;                   /* handed to the three calls above, from any thread */
+    uint64_t device_limit_bytes;  /* as the scratch limit, for device memory */
 } xorcast_context_options;
 #define XORCAST_CONTEXT_OPTIONS_INIT                                                               \
-    { (uint32_t)sizeof(xorcast_context_options), 0, NULL, 0, 0, 0, NULL, NULL, NULL, NULL }
+    { (uint32_t)sizeof(xorcast_context_options), 0, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, 0 }
 
 /* Makes a context: a backend, a thread pool and an allocator. `options` may be NULL.
- * Fails with BAD_ARGUMENT, UNSUPPORTED (no such backend), NO_HOST_MEMORY. */
+ * Fails with BAD_ARGUMENT, UNSUPPORTED (no such backend, driver or GPU: the log says what is
+ * missing), NO_HOST_MEMORY, DEVICE_FAILED. */
 XORCAST_API xorcast_status xorcast_context_create(const xorcast_context_options *options,
                                                   xorcast_context **context_out) XORCAST_MUST_USE;
 /* Frees the context. Everything made from it must be destroyed before. NULL is allowed. */
@@ -146,8 +151,27 @@ XORCAST_API void xorcast_last_error(xorcast_context *context, xorcast_error *err
 typedef struct xorcast_memory {
     uint64_t now_bytes;        /* allocated by the context and all that was made from it */
     uint64_t high_water_bytes; /* the largest that ever was */
+    /* The same of device memory; weights are the caller's and do not count. */
+    uint64_t device_now_bytes, device_high_water_bytes;
 } xorcast_memory;
 XORCAST_API void xorcast_context_memory(xorcast_context *context, xorcast_memory *memory_out);
+
+/* What the context's device is. Texts are empty where the system does not say. */
+typedef struct xorcast_device {
+    char backend[16], name[64], architecture[16]; /* "cuda", "NVIDIA H200", "sm_90" */
+    char pci[16], pci_link[40]; /* "0000:1b:00.0", "32.0 GT/s PCIe x16" */
+    int32_t number;
+    uint32_t processors, driver_version; /* 13000 is 13.0 */
+    uint64_t memory_bytes, free_bytes;
+    /* Decompression Engine: 1 Deflate, 2 Snappy, 4 LZ4, and its longest operation; 0: none. */
+    uint32_t decompress_mask;
+    uint64_t decompress_max_bytes;
+} xorcast_device;
+
+/* Opens the device if it is not open yet. UNSUPPORTED says what is missing: plug-in, driver or
+ * GPU. */
+XORCAST_API xorcast_status xorcast_context_device(xorcast_context *context,
+                                                  xorcast_device *device_out) XORCAST_MUST_USE;
 
 /* ---- Digests and versions ------------------------------------------------------------------- */
 
@@ -171,7 +195,8 @@ typedef struct xorcast_version {
 
 typedef enum xorcast_memory_kind {
     XORCAST_MEMORY_HOST = 0,
-    XORCAST_MEMORY_DEVICE = 1 /* of the context's backend and device */
+    /* Of the context's backend and device. All tensors of a bundle lie in memory of one kind. */
+    XORCAST_MEMORY_DEVICE = 1
 } xorcast_memory_kind;
 
 #define XORCAST_BOX_REPLICA                                                                        \
@@ -227,6 +252,9 @@ typedef struct xorcast_layout {
     /* what a publisher allocates at most, besides log and delta in flight */
     uint64_t publisher_bytes;
     uint64_t subscriber_bytes;  /* what a subscriber allocates at most, besides staged deltas */
+    /* The same in device memory, the bundle's tables included, if the tensors lie there; the shadow
+     * counts, also if it is to lie in host memory. */
+    uint64_t publisher_device_bytes, subscriber_device_bytes;
 } xorcast_layout;
 
 XORCAST_API xorcast_status xorcast_bundle_create(xorcast_context *context,
@@ -252,9 +280,9 @@ XORCAST_API xorcast_status xorcast_bundle_find(xorcast_bundle *bundle, const cha
 XORCAST_API xorcast_status xorcast_bundle_name(xorcast_bundle *bundle, uint64_t index,
                                                const char **name_out) XORCAST_MUST_USE;
 
-/* What stands at an index, as it was added: of a checkpoint's bundle, how much memory to bring
- * for whom. `data` is NULL unless the tensor lies whole and without gaps in host memory; boxes
- * are left out. Name, dtype and shape stay valid until the bundle is destroyed. NOT_FOUND, or
+/* What stands at an index, as it was added: of a checkpoint's bundle, how much memory to bring for
+ * whom. `data` is NULL unless the tensor lies whole and without gaps in host or device memory;
+ * boxes are left out. Name, dtype and shape stay valid until the bundle is destroyed. NOT_FOUND, or
  * BAD_STATE before seal. */
 XORCAST_API xorcast_status xorcast_bundle_describe(xorcast_bundle *bundle, uint64_t index,
                                                    xorcast_tensor *tensor_out) XORCAST_MUST_USE;
@@ -452,9 +480,18 @@ typedef struct xorcast_publisher_options {
     uint32_t insecure;         /* 1: listen on other addresses than loopback, unencrypted */
     /* 1: entropy_bound_bytes in the statistics; reads each delta once more */
     uint32_t measure_bound;
+    /* Weights in device memory. 1: the shadow lies in pinned host memory, not beside them. */
+    uint32_t shadow_in_host;
+    uint32_t reserved;
+    /* The stream that writes them (a CUDA stream; NULL: the default one): put waits for what is
+     * queued there. */
+    void *stream;
 } xorcast_publisher_options;
-#define XORCAST_PUBLISHER_OPTIONS_INIT \
-    {(uint32_t)sizeof(xorcast_publisher_options), 0, NULL, 0, 0, 0, XORCAST_ENCODING_INIT, 0, 0}
+#define XORCAST_PUBLISHER_OPTIONS_INIT                                                             \
+    {                                                                                              \
+        (uint32_t)sizeof(xorcast_publisher_options), 0, NULL, 0, 0, 0, XORCAST_ENCODING_INIT, 0,   \
+            0, 0, 0, NULL                                                                          \
+    }
 
 typedef struct xorcast_publisher_stats {
     xorcast_version version;      /* published last */
@@ -470,8 +507,7 @@ typedef struct xorcast_publisher_stats {
 
 /* Opens a publisher at `url` ("tcp:127.0.0.1:0", "inproc:NAME") for the bundle's layout. The
  * bundle's present bytes become the version `options->step`; they are copied (the shadow) and
- * digested. The bundle must stay alive. Whole tensors in host memory only: no boxes that leave
- * holes. */
+ * digested. The bundle must stay alive. Whole tensors only: no boxes that leave holes. */
 XORCAST_API xorcast_status xorcast_publisher_open(
     xorcast_bundle *bundle, const char *url, const xorcast_publisher_options *options,
     xorcast_publisher **publisher_out) XORCAST_MUST_USE;
@@ -485,9 +521,10 @@ XORCAST_API const char *xorcast_publisher_url(xorcast_publisher *publisher);
 XORCAST_API xorcast_status xorcast_publisher_begin(xorcast_publisher *publisher,
                                                    uint64_t step) XORCAST_MUST_USE;
 
-/* Hands over the new bytes of tensors, in any order, once each; they are encoded against the
- * shadow before the call returns and the memory is the caller's again. `data` NULL: the bundle's
- * own memory. `indices` NULL: all tensors. BAD_ARGUMENT if a tensor comes twice. */
+/* Hands over the new bytes of tensors, in any order, once each; they are encoded against the shadow
+ * before the call returns and the memory is the caller's again. They lie in memory of the bundle's
+ * kind. `data` NULL: the bundle's own
+ * memory. `indices` NULL: all tensors. BAD_ARGUMENT if a tensor comes twice. */
 XORCAST_API xorcast_status xorcast_publisher_put(xorcast_publisher *publisher, uint64_t count,
                                                  const uint64_t *indices,
                                                  const void *const *data) XORCAST_MUST_USE;
@@ -567,12 +604,15 @@ XORCAST_API xorcast_status xorcast_subscriber_stage(xorcast_subscriber *subscrib
                                                     uint64_t timeout_ms) XORCAST_MUST_USE;
 
 /* The pause: XOR in place what was staged. Nothing must read the weights until wait. A failure is
- * WEIGHTS_MIXED: call commit again to finish, or undo. `stream` is the backend's; NULL on a CPU.
- */
+ * WEIGHTS_MIXED: call commit again to finish, or undo. Weights in device memory: puts the work on
+ * `stream` (a CUDA stream; NULL: the default one) and returns; work behind it on that stream may
+ * read the weights. DEVICE_FAILED, and nothing is changed, if the device does not take it. In host
+ * memory `stream` is NULL. */
 XORCAST_API xorcast_status xorcast_subscriber_commit(xorcast_subscriber *subscriber,
                                                      void *stream) XORCAST_MUST_USE;
 
-/* Waits for the commit and stamps the version. */
+/* Waits for the commit and stamps the version. On a device: TIMED_OUT if the stream has not come to
+ * it yet; WEIGHTS_MIXED if the device failed meanwhile. */
 XORCAST_API xorcast_status xorcast_subscriber_wait(xorcast_subscriber *subscriber,
                                                    uint64_t timeout_ms) XORCAST_MUST_USE;
 

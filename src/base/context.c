@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "backend/backend.h"
+#include "backend/device.h"
 #include "base/pool.h"
 
 #define MAX_THREADS                                                                                \
@@ -17,8 +18,8 @@ static xorcast_status check_options(const xorcast_context_options *options) {
         return XORCAST_BAD_ARGUMENT;
     if ((options->allocate == NULL) != (options->release == NULL) || options->threads > MAX_THREADS)
         return XORCAST_BAD_ARGUMENT;
-    if (options->device != 0)
-        return XORCAST_UNSUPPORTED;
+    if (options->device < 0)
+        return XORCAST_BAD_ARGUMENT;
     return XORCAST_OK;
 }
 
@@ -48,8 +49,8 @@ xorcast_status xorcast_context_create(const xorcast_context_options *options,
     if (options == NULL)
         options = &defaults;
     TRY(check_options(options));
-    const xci_backend *backend = xci_backend_find(options->backend);
-    if (backend == NULL)
+    const bool host_only = options->backend != NULL && xci_backend_find(options->backend) != NULL;
+    if (host_only && options->device != 0)
         return XORCAST_UNSUPPORTED;
 
     xci_shared *shared = calloc(1, sizeof *shared);
@@ -60,8 +61,9 @@ xorcast_status xorcast_context_create(const xorcast_context_options *options,
         shared->options.threads = cpu_count();
     if (shared->options.log_level == 0)
         shared->options.log_level = XORCAST_LOG_WARNING;
-    shared->options.backend = backend->name;
-    shared->backend = backend;
+    shared->backend = xci_backend_find(host_only ? options->backend : NULL);
+    if (!host_only)
+        shared->device_backend = options->backend != NULL ? options->backend : "cuda";
     atomic_init(&shared->references, 1);
 
     xorcast_context *context = context_over(shared);
@@ -69,7 +71,12 @@ xorcast_status xorcast_context_create(const xorcast_context_options *options,
         free(shared);
         return XORCAST_NO_HOST_MEMORY;
     }
-    const xorcast_status status = xci_pool_create(context, shared->options.threads, &shared->pool);
+    xorcast_status status = xci_pool_create(context, shared->options.threads, &shared->pool);
+    if (status == XORCAST_OK && options->backend != NULL && !host_only) {
+        status = xci_device_open(context);
+        if (status < 0) /* there is no context to ask for the record */
+            xci_log(context, XORCAST_LOG_ERROR, "%s", context->error.text);
+    }
     if (status < 0) {
         xorcast_context_destroy(context);
         return status;
@@ -84,6 +91,7 @@ void xorcast_context_destroy(xorcast_context *context) {
     xci_shared *shared = context->shared;
     if (atomic_fetch_sub(&shared->references, 1) == 1) {
         xci_pool_destroy(context, shared->pool);
+        xci_device_close(context);
         free(shared);
     }
     pthread_mutex_destroy(&context->lock);
@@ -123,17 +131,44 @@ void xci_log(xorcast_context *context, xorcast_log_level level, const char *form
     log_text(context, level, text);
 }
 
+static xorcast_status note_failure(xorcast_context *context, xorcast_error *error,
+                                   const char *format, va_list arguments) {
+    vsnprintf(error->text, sizeof error->text, format, arguments);
+    pthread_mutex_lock(&context->lock);
+    context->error = *error;
+    pthread_mutex_unlock(&context->lock);
+    xci_log(context, XORCAST_LOG_DEBUG, "%s: %s", xorcast_status_name(error->status), error->text);
+    return error->status;
+}
+
 xorcast_status xci_fail(xorcast_context *context, xorcast_status status, xci_place place,
                         const char *format, ...) {
     xorcast_error error = {status, place.os_error, 0, place.tensor, place.chunk, {0}};
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(error.text, sizeof error.text, format, arguments);
+    (void)note_failure(context, &error, format, arguments);
     va_end(arguments);
-    pthread_mutex_lock(&context->lock);
-    context->error = error;
-    pthread_mutex_unlock(&context->lock);
-    xci_log(context, XORCAST_LOG_DEBUG, "%s: %s", xorcast_status_name(status), error.text);
+    return status;
+}
+
+xorcast_status xci_fail_device(xorcast_context *context, xorcast_status status, int device_error,
+                               const char *format, ...) {
+    xorcast_error error = {status, 0, device_error, XORCAST_NO_INDEX, XORCAST_NO_INDEX, {0}};
+    va_list arguments;
+    va_start(arguments, format);
+    (void)note_failure(context, &error, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+xorcast_status xci_fail_from(xorcast_context *context, xorcast_status status,
+                             const xorcast_error *cause, const char *format, ...) {
+    xorcast_error error = {status,        cause->os_error, cause->device_error,
+                           cause->tensor, cause->chunk,    {0}};
+    va_list arguments;
+    va_start(arguments, format);
+    (void)note_failure(context, &error, format, arguments);
+    va_end(arguments);
     return status;
 }
 

@@ -18,13 +18,19 @@
 
 struct xci_pool;
 struct xci_backend;
+struct xci_device;
 
 /* Shared by a context and its forks. */
 typedef struct xci_shared {
     xorcast_context_options options;
     atomic_uint_fast64_t now_bytes, high_water_bytes;
     struct xci_pool *pool;
-    const struct xci_backend *backend;
+    const struct xci_backend *backend; /* for work on host memory */
+    /* For device memory: opened when a tensor that lies there is added, or at once if the backend
+     * was asked for by name; NULL before, and always for the backend "cpu". */
+    const char *device_backend;
+    struct xci_device *device;
+    atomic_uint_fast64_t device_now_bytes, device_high_water_bytes;
     atomic_uint references;
 } xci_shared;
 
@@ -47,6 +53,13 @@ typedef struct xci_place { uint64_t tensor, chunk; int os_error; } xci_place;
 /* Records a failure, logs it at debug level and returns `status`. */
 xorcast_status xci_fail(xorcast_context *context, xorcast_status status, xci_place place,
                         const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* As xci_fail for a failure that a device reported with a number of its own. */
+xorcast_status xci_fail_device(xorcast_context *context, xorcast_status status, int device_error,
+                               const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* As xci_fail for what follows from another failure: place and numbers are the cause's. */
+xorcast_status xci_fail_from(xorcast_context *context, xorcast_status status,
+                             const xorcast_error *cause, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 /* Copies the record of `from` (a fork) to `to`, for a failure that a library thread met on its
  * behalf. */
 void xci_error_copy(xorcast_context *to, xorcast_context *from);
@@ -83,6 +96,9 @@ xorcast_status xci_allocate_array(xorcast_context *context, uint64_t count, uint
 xorcast_status xci_reserve(xorcast_context *context, void **memory, uint64_t *capacity,
                            uint64_t bytes);
 void xci_release(xorcast_context *context, void *memory); /* NULL is allowed */
+/* For memory that others allocate on the context's behalf: counts it against the scratch limit. */
+xorcast_status xci_account(xorcast_context *context, uint64_t bytes);
+void xci_unaccount(xorcast_context *context, uint64_t bytes);
 xorcast_status xci_copy_string(xorcast_context *context, const char *text, char **copy_out);
 
 #endif

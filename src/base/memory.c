@@ -37,6 +37,19 @@ static bool count_bytes(xci_shared *shared, uint64_t bytes) {
     return true;
 }
 
+xorcast_status xci_account(xorcast_context *context, uint64_t bytes) {
+    xci_shared *shared = context->shared;
+    if (!count_bytes(shared, bytes))
+        FAIL(context, XORCAST_NO_HOST_MEMORY,
+             "%llu bytes more would pass the scratch limit of %llu; raise scratch_limit_bytes",
+             (unsigned long long)bytes, (unsigned long long)shared->options.scratch_limit_bytes);
+    return XORCAST_OK;
+}
+
+void xci_unaccount(xorcast_context *context, uint64_t bytes) {
+    atomic_fetch_sub(&context->shared->now_bytes, bytes);
+}
+
 static void *system_allocate(const xorcast_context_options *options, uint64_t bytes, bool zeroed) {
     if (options->allocate == NULL)
         return zeroed ? calloc(1, bytes) : malloc(bytes);
@@ -65,10 +78,7 @@ static xorcast_status allocate(xorcast_context *context, uint64_t bytes, bool ze
     if (!xci_add(bytes, 2 * ALIGNMENT, &whole) || whole > SIZE_MAX / 2)
         FAIL(context, XORCAST_NO_HOST_MEMORY, "%llu bytes are more than any machine has",
              (unsigned long long)bytes);
-    if (!count_bytes(shared, bytes))
-        FAIL(context, XORCAST_NO_HOST_MEMORY,
-             "%llu bytes more would pass the scratch limit of %llu; raise scratch_limit_bytes",
-             (unsigned long long)bytes, (unsigned long long)shared->options.scratch_limit_bytes);
+    TRY(xci_account(context, bytes));
     uint8_t *begin = system_allocate(&shared->options, whole, zeroed);
     if (begin == NULL) {
         atomic_fetch_sub(&shared->now_bytes, bytes);
@@ -141,4 +151,6 @@ xorcast_status xci_copy_string(xorcast_context *context, const char *text, char 
 void xorcast_context_memory(xorcast_context *context, xorcast_memory *memory_out) {
     memory_out->now_bytes = atomic_load(&context->shared->now_bytes);
     memory_out->high_water_bytes = atomic_load(&context->shared->high_water_bytes);
+    memory_out->device_now_bytes = atomic_load(&context->shared->device_now_bytes);
+    memory_out->device_high_water_bytes = atomic_load(&context->shared->device_high_water_bytes);
 }

@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/bytes.h"
 #include "base/digest.h"
+#include "bundle/device_map.h"
 #include "bundle/seal.h"
 
 static bool power_of_two_in(uint64_t value, uint64_t low, uint64_t high) {
@@ -62,6 +63,7 @@ void xorcast_bundle_destroy(xorcast_bundle *bundle) {
     }
     void *const parts[] = {bundle->tensors, bundle->aliases,  bundle->whole,        bundle->packed,
                            bundle->segments, bundle->packed_first, bundle->group_first};
+    xci_device_map_close(bundle->map);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         xci_release(context, parts[i]);
     xci_arena_destroy(bundle->arena);
@@ -201,6 +203,10 @@ static xci_region whole_region(const xci_tensor *tensor) {
                         .fd = -1};
 }
 
+static xci_kind kind_of(const xorcast_tensor *tensor) {
+    return tensor->memory_kind == XORCAST_MEMORY_DEVICE ? XCI_KIND_DEVICE : XCI_KIND_HOST;
+}
+
 static bool boxes_cross(const xorcast_box *a, const xorcast_box *b) {
     return a->row < b->row + b->row_count && b->row < a->row + a->row_count &&
            a->column < b->column + b->column_bytes && b->column < a->column + a->column_bytes;
@@ -225,7 +231,7 @@ static xorcast_status add_boxes(xorcast_bundle *bundle, const xorcast_tensor *te
                                         box->column,
                                         box->column_bytes,
                                         box->pitch_bytes,
-                                        XCI_KIND_HOST,
+                                        kind_of(tensor),
                                         replica,
                                         box->data,
                                         -1,
@@ -262,11 +268,38 @@ static xorcast_status add_alias(xorcast_bundle *bundle, const xorcast_tensor *te
     return xci_bundle_list_alias(bundle, name, target);
 }
 
+/* What a device adds: its memory must be the context's device's, and since a word is read at once
+ * there, rows that do not follow each other must be whole words. */
+static xorcast_status check_device(xorcast_bundle *bundle, const xci_tensor *copy) {
+    xorcast_context *context = bundle->context;
+    const xci_device *device = context->shared->device;
+    for (uint32_t i = 0; i < copy->region_count; i++) {
+        const xci_region *region = &copy->regions[i];
+        bool owns;
+        XCI_DEVICE(context, "look up an address",
+                   device->ops->owns(device->handle, region->data, &owns));
+        if (!owns)
+            FAIL(context, XORCAST_BAD_ARGUMENT,
+                 "tensor %s does not lie in memory of device %d; use its memory, or memory_kind "
+                 "XORCAST_MEMORY_HOST",
+                 copy->name, device->ordinal);
+        if (region->row_count > 1 && region->pitch_bytes != region->column_bytes &&
+            (copy->row_bytes % 8 != 0 || region->pitch_bytes % 8 != 0))
+            FAIL(context, XORCAST_UNSUPPORTED,
+                 "tensor %s: in device memory, rows of a box and their pitch must be multiples of "
+                 "8 bytes",
+                 copy->name);
+    }
+    return XORCAST_OK;
+}
+
 xorcast_status xorcast_bundle_add(xorcast_bundle *bundle, const xorcast_tensor *tensor) {
     TRY(check_names(bundle, tensor));
-    if (tensor->memory_kind != XORCAST_MEMORY_HOST)
-        FAIL(bundle->context, XORCAST_UNSUPPORTED, "tensor %s: the %s backend has host memory only",
-             tensor->name, bundle->context->shared->backend->name);
+    if (tensor->memory_kind > XORCAST_MEMORY_DEVICE)
+        FAIL(bundle->context, XORCAST_BAD_ARGUMENT, "tensor %s: there is no memory kind %u",
+             tensor->name, tensor->memory_kind);
+    if (tensor->memory_kind == XORCAST_MEMORY_DEVICE)
+        TRY(xci_device_open(bundle->context));
     if (tensor->alias_of != NULL)
         return add_alias(bundle, tensor);
     xci_tensor *copy;
@@ -284,8 +317,11 @@ xorcast_status xorcast_bundle_add(xorcast_bundle *bundle, const xorcast_tensor *
         TRY(take_regions(bundle, copy, 1));
         copy->regions[0] = whole_region(copy);
         copy->regions[0].data = tensor->data;
+        copy->regions[0].kind = kind_of(tensor);
         copy->simple = copy->counted = true;
     }
+    if (tensor->memory_kind == XORCAST_MEMORY_DEVICE)
+        TRY(check_device(bundle, copy));
     bundle->tensor_count++;
     return XORCAST_OK;
 }
@@ -329,9 +365,25 @@ static void sum_up(xorcast_bundle *bundle) {
     layout->group_bytes = bundle->group_bytes;
 }
 
+/* Work on a bundle is done where it lies, by one device or by the CPU. */
+static xorcast_status find_memory(xorcast_bundle *bundle) {
+    const char *first[2] = {NULL, NULL}; /* of the tensors elsewhere, and on the device */
+    for (uint64_t t = 0; t < bundle->tensor_count; t++)
+        if (bundle->tensors[t].region_count > 0)
+            first[bundle->tensors[t].regions[0].kind == XCI_KIND_DEVICE] = bundle->tensors[t].name;
+    if (first[0] != NULL && first[1] != NULL)
+        FAIL(bundle->context, XORCAST_UNSUPPORTED,
+             "tensor %s lies in host memory and %s on a device; make a bundle, with a publisher of "
+             "its own, for each",
+             first[0], first[1]);
+    bundle->on_device = first[1] != NULL;
+    return XORCAST_OK;
+}
+
 xorcast_status xorcast_bundle_seal(xorcast_bundle *bundle, xorcast_layout *layout_out) {
     if (bundle->sealed)
         FAIL(bundle->context, XORCAST_BAD_STATE, "the bundle is sealed already");
+    TRY(find_memory(bundle));
     TRY(xci_seal_names(bundle));
     TRY(xci_seal_overlaps(bundle));
     memset(&bundle->layout, 0, sizeof bundle->layout);
@@ -339,6 +391,10 @@ xorcast_status xorcast_bundle_seal(xorcast_bundle *bundle, xorcast_layout *layou
     TRY(xci_seal_grid(bundle));
     TRY(xci_seal_fingerprint(bundle));
     xci_seal_costs(bundle);
+    if (bundle->on_device) {
+        TRY(xci_device_map_open(bundle, bundle, &bundle->map));
+        xci_seal_device_costs(bundle);
+    }
     bundle->sealed = true;
     if (layout_out != NULL)
         *layout_out = bundle->layout;
@@ -374,7 +430,7 @@ xorcast_status xorcast_bundle_describe(xorcast_bundle *bundle, uint64_t index,
     const char *name;
     TRY(xorcast_bundle_name(bundle, index, &name));
     const xci_tensor *from = &bundle->tensors[index];
-    const bool direct = from->simple && from->bytes > 0 && from->regions[0].kind == XCI_KIND_HOST;
+    const bool direct = from->simple && from->bytes > 0 && from->regions[0].kind <= XCI_KIND_DEVICE;
     xorcast_tensor tensor = XORCAST_TENSOR_INIT;
     tensor.name = name;
     tensor.dtype = from->dtype;
@@ -383,6 +439,7 @@ xorcast_status xorcast_bundle_describe(xorcast_bundle *bundle, uint64_t index,
     tensor.bytes = from->bytes;
     tensor.row_bytes = from->row_bytes;
     tensor.data = direct ? from->regions[0].data : NULL;
+    tensor.memory_kind = bundle->on_device ? XORCAST_MEMORY_DEVICE : XORCAST_MEMORY_HOST;
     *tensor_out = tensor;
     return XORCAST_OK;
 }

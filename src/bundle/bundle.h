@@ -27,7 +27,9 @@
     (UINT64_C(1) << 24) /* 80 times the largest model known; bounds foreign counts */
 
 typedef enum xci_kind {
+    /* The first two have addresses. */
     XCI_KIND_HOST,
+    XCI_KIND_DEVICE, /* of the context's device: `data` is an address there */
     XCI_KIND_FILE, /* read in pieces with pread: no mapping to be cut under our feet */
     /* bytes that are all zero and stand nowhere: the base of a tensor that is sent whole */
     XCI_KIND_ZERO
@@ -38,7 +40,7 @@ typedef struct xci_region {
     uint64_t row, row_count, column, column_bytes, pitch_bytes;
     xci_kind kind;
     bool replica;
-    uint8_t *data;      /* HOST */
+    uint8_t *data;      /* HOST, DEVICE */
     int fd;             /* FILE: the descriptor stays the caller's */
     const char *path;   /* FILE: for messages */
     uint64_t offset;    /* FILE: of the box's first byte */
@@ -68,6 +70,8 @@ struct xorcast_bundle {
     xci_alias *aliases;  /* by name once sealed */
     uint64_t alias_count, alias_capacity;
     bool sealed, complete; /* complete: every tensor is counted */
+    bool on_device;        /* all tensors lie in device memory */
+    struct xci_device_map *map; /* then, once sealed: the grid as the device has it */
     uint32_t chunk_log2;
     uint64_t group_bytes;
     xorcast_layout layout;
@@ -125,10 +129,11 @@ uint64_t xci_bundle_group_size(const xorcast_bundle *bundle, uint64_t group);
 /* Does this bundle hold any byte of the chunk? */
 bool xci_bundle_holds(const xorcast_bundle *bundle, uint64_t chunk);
 
-/* The chunk's bytes where they lie, or NULL if they are scattered, in a file, or nowhere. */
+/* The chunk's bytes where they lie in one piece of host memory, or NULL. */
 uint8_t *xci_chunk_direct(const xorcast_bundle *bundle, const xci_chunk *chunk);
 /* The chunk's bytes, where they lie or gathered into `scratch` (chunk->bytes); what no region
- * holds is zero. */
+ * holds is zero. Bytes in device memory are fetched, a copy for each piece: whoever reads many of
+ * them works on the device instead. */
 xorcast_status xci_chunk_read(xorcast_bundle *bundle, const xci_chunk *chunk, uint8_t *scratch,
                               const uint8_t **bytes_out);
 /* Writes the chunk's bytes to all regions, replicas too. Host memory only. */
@@ -145,12 +150,15 @@ const char *xci_chunk_words(const xorcast_bundle *bundle, uint64_t chunk, char *
 xorcast_status xci_bundle_add_file(xorcast_bundle *bundle, const xorcast_tensor *tensor, int fd,
                                    const char *path, uint64_t offset);
 
-/* A sealed bundle of the same layout over other memory: each tensor simple, its bytes at
+/* A sealed bundle of the same layout over other host memory: each tensor simple, its bytes at
  * regions[t].data, NULL at first. It must not outlive `bundle`. */
 xorcast_status xci_bundle_twin(xorcast_bundle *bundle, xorcast_bundle **twin_out);
 /* Gives every tensor of a twin, or only the small ones, its place in one new block of memory,
  * zeroed; the caller's to release. */
 xorcast_status xci_twin_allocate(xorcast_bundle *twin, bool only_small, void **memory_out);
+/* The same in two steps: how much memory it takes, and the places in memory that is there. */
+uint64_t xci_twin_bytes(const xorcast_bundle *twin, bool only_small);
+void xci_twin_place(xorcast_bundle *twin, bool only_small, uint8_t *memory);
 
 /* LAYOUT_MISMATCH that names the first difference, unless the fingerprints are equal. */
 xorcast_status xci_bundle_same_layout(xorcast_bundle *a, xorcast_bundle *b);

@@ -1,18 +1,31 @@
 /* What a delta, a publisher and a subscriber of a bundle take at most. Bounds, rounded up to plain
  * formulas of the grid; a test compares them with the context's high-water mark. */
 #include "base/bytes.h"
+#include "bundle/device_map.h"
 #include "bundle/seal.h"
 
-#define DELTA_FIXED 1024u      /* head, manifest without parts, foot */
-#define RECORD_HEAD 128u       /* of a group, with its entry in the manifest */
-#define RECORD_CHUNK 16u       /* of a chunk in a record's head at worst */
-#define PUBLISHER_TENSOR 768u  /* two twins of a tensor, ranges, alignment of the shadow */
+#define DELTA_FIXED 1024u     /* head, manifest without parts, foot */
+#define RECORD_HEAD 128u      /* of a group, with its entry in the manifest */
+#define RECORD_CHUNK 16u      /* of a chunk in a record's head at worst */
+#define PUBLISHER_TENSOR 768u /* two twins of a tensor, ranges, alignment of the shadow */
 #define SUBSCRIBER_TENSOR 64u
-#define GROUP_STATE 256u       /* pending state, digests, steps */
-#define CHUNK_WORK 512u        /* a worker's job, view and block of one chunk */
-#define CHUNK_COPIES 8u        /* chunks that a worker holds for gathering and transcoding */
-#define GROUP_COPIES 5u        /* groups that a worker holds: slots, gathered bytes, records */
+#define GROUP_STATE 256u /* pending state, digests, steps */
+#define CHUNK_WORK 512u  /* a worker's job, view and block of one chunk */
+#define CHUNK_COPIES 8u  /* chunks that a worker holds for gathering and transcoding */
+#define GROUP_COPIES 5u  /* groups that a worker holds: slots, gathered bytes, records */
 #define WORKER_FIXED (UINT64_C(8) << 20) /* zstd and what rounds up */
+
+/* On a device, and in pinned host memory beside it. */
+#define PIECE_OUTPUT (UINT64_C(64) << 20) /* blocks of a piece that is encoded, of two at a time */
+#define PIECE_SCRATCH (UINT64_C(192) << 20)
+#define PIECE_TABLES (UINT64_C(108) * 16384)
+#define BATCH_PAYLOAD                                                                              \
+    (UINT64_C(16) << 20) /* blocks of a batch that is loaded, of three at a time */
+#define BATCH_TABLES (UINT64_C(80) * 32768)
+#define SCAN_BYTES (UINT64_C(1) << 20)
+#define DEVICE_ROUNDING UINT64_C(65536)
+#define DEVICE_TENSOR 96u /* alignment in the shadow, copies of a small one */
+#define DEVICE_CHUNK 48u  /* addresses of its old and new bytes */
 
 static uint64_t worker_bytes(const xorcast_bundle *bundle) {
     const uint64_t chunk_bytes = UINT64_C(1) << bundle->chunk_log2;
@@ -33,7 +46,29 @@ void xci_seal_costs(xorcast_bundle *bundle) {
     layout->publisher_bytes = WORKER_FIXED + layout->total_bytes + 2 * small_bytes +
                               layout->tensor_count * PUBLISHER_TENSOR +
                               layout->group_count * GROUP_STATE + threads * worker_bytes(bundle);
+    layout->publisher_device_bytes = layout->subscriber_device_bytes = 0;
     layout->subscriber_bytes = WORKER_FIXED + layout->chunk_count * sizeof(xorcast_digest) +
                                layout->tensor_count * SUBSCRIBER_TENSOR +
                                layout->group_count * GROUP_STATE + threads * worker_bytes(bundle);
+}
+
+void xci_seal_device_costs(xorcast_bundle *bundle) {
+    xorcast_layout *layout = &bundle->layout;
+    const uint64_t small_bytes = (layout->chunk_count - bundle->whole_chunk_count)
+                                 << bundle->chunk_log2;
+    /* A group's blocks in chunks of their own, at worst. */
+    const uint64_t group = bundle->group_chunks_max * (layout->chunk_bytes + 128);
+    const uint64_t piece =
+        xci_max(PIECE_OUTPUT, group) + PIECE_TABLES + 108 * bundle->group_chunks_max;
+    const uint64_t batch =
+        xci_max(BATCH_PAYLOAD, group) + BATCH_TABLES + 80 * bundle->group_chunks_max;
+    const uint64_t tables = bundle->map->memory.bytes + DEVICE_ROUNDING;
+    layout->publisher_device_bytes = tables + layout->total_bytes + 2 * small_bytes +
+                                     layout->tensor_count * DEVICE_TENSOR +
+                                     layout->chunk_count * DEVICE_CHUNK + 2 * piece +
+                                     xci_max(PIECE_SCRATCH, piece) + group + 2 * batch + SCAN_BYTES;
+    layout->subscriber_device_bytes = tables + 6 * batch + group + 2 * SCAN_BYTES;
+    layout->publisher_bytes += layout->chunk_count * 2 * DEVICE_CHUNK + 2 * piece + 2 * batch +
+                               layout->tensor_count * DEVICE_TENSOR + SCAN_BYTES;
+    layout->subscriber_bytes += 6 * batch + group + 2 * SCAN_BYTES;
 }

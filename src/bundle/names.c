@@ -95,7 +95,7 @@ static xorcast_status tie_equal_storage(xorcast_bundle *bundle) {
     uint64_t count = 0;
     for (uint64_t t = 0; t < bundle->tensor_count; t++) {
         const xci_tensor *tensor = &bundle->tensors[t];
-        if (tensor->simple && tensor->bytes > 0 && tensor->regions[0].kind == XCI_KIND_HOST)
+        if (tensor->simple && tensor->bytes > 0 && tensor->regions[0].kind <= XCI_KIND_DEVICE)
             list[count++] = (storage){tensor->regions[0].data, tensor->bytes, t};
     }
     if (count > 1)

@@ -49,7 +49,7 @@ xorcast_status xci_seal_overlaps(xorcast_bundle *bundle) {
     for (uint64_t t = 0; t < bundle->tensor_count; t++)
         for (uint32_t i = 0; i < bundle->tensors[t].region_count; i++) {
             const xci_region *region = &bundle->tensors[t].regions[i];
-            if (region->kind != XCI_KIND_HOST)
+            if (region->kind > XCI_KIND_DEVICE)
                 continue;
             const uintptr_t begin = (uintptr_t)region->data;
             list[used++] = (extent){

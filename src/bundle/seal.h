@@ -20,5 +20,7 @@ xorcast_status xci_seal_grid(xorcast_bundle *bundle);
 xorcast_status xci_seal_fingerprint(xorcast_bundle *bundle);
 /* What working with the bundle takes at most (costs.c). */
 void xci_seal_costs(xorcast_bundle *bundle);
+/* And on its device, once it is mapped there. */
+void xci_seal_device_costs(xorcast_bundle *bundle);
 
 #endif

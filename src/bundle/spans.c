@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/device.h"
 #include "base/bytes.h"
 #include "base/io.h"
 
@@ -54,6 +55,13 @@ typedef struct reading {
     xorcast_status status;
 } reading;
 
+static xorcast_status fetch(xorcast_context *context, uint8_t *out, const uint8_t *from,
+                            uint64_t bytes) {
+    const xci_device *device = context->shared->device;
+    return xci_device_result(context, device->ops->copy_now(device->handle, out, from, bytes),
+                             "copy weights to the host");
+}
+
 static void read_span(void *user, const xci_span *span) {
     reading *r = user;
     const xci_region *region = span->region;
@@ -62,6 +70,8 @@ static void read_span(void *user, const xci_span *span) {
         return;
     if (region->kind == XCI_KIND_HOST)
         memcpy(out, region->data + span->at, span->bytes);
+    else if (region->kind == XCI_KIND_DEVICE)
+        r->status = fetch(r->context, out, region->data + span->at, span->bytes);
     else
         r->status = xci_io_read_at(r->context, region->fd, region->path, region->offset + span->at,
                                    out, span->bytes);
@@ -84,6 +94,8 @@ xorcast_status xci_tensor_read(xorcast_bundle *bundle, uint64_t tensor, uint64_t
 
 uint8_t *xci_chunk_direct(const xorcast_bundle *bundle, const xci_chunk *chunk) {
     const xci_tensor *tensor = &bundle->tensors[chunk->tensor];
+    if (bundle->on_device)
+        return NULL;
     if (chunk->packed && bundle->packed_data != NULL)
         return bundle->packed_data +
                ((chunk->index - bundle->whole_chunk_count) << bundle->chunk_log2);

@@ -42,6 +42,8 @@ xorcast_status xci_bundle_twin(xorcast_bundle *bundle, xorcast_bundle **twin_out
     twin->tensors = tensors;
     twin->regions = regions;
     twin->complete = true;
+    twin->on_device = false;
+    twin->map = NULL;
     if (bundle->tensor_count > 0)
         memcpy(twin->tensors, bundle->tensors, bundle->tensor_count * sizeof(xci_tensor));
     set_regions(twin);
@@ -63,17 +65,24 @@ static void place_packed(xorcast_bundle *twin, uint8_t *memory) {
     }
 }
 
-xorcast_status xci_twin_allocate(xorcast_bundle *twin, bool only_small, void **memory_out) {
+uint64_t xci_twin_bytes(const xorcast_bundle *twin, bool only_small) {
     uint64_t bytes = packed_chunk_count(twin) << twin->chunk_log2;
     for (uint64_t w = 0; w < twin->whole_count && !only_small; w++)
         bytes += xci_round_up(twin->tensors[twin->whole[w]].bytes, PLACE_ALIGNMENT);
-    TRY(xci_allocate_zeroed(twin->context, bytes, memory_out));
-    uint8_t *at = *memory_out;
+    return bytes;
+}
+
+void xci_twin_place(xorcast_bundle *twin, bool only_small, uint8_t *memory) {
     for (uint64_t w = 0; w < twin->whole_count && !only_small; w++) {
         const uint64_t t = twin->whole[w];
-        twin->regions[t].data = at;
-        at += xci_round_up(twin->tensors[t].bytes, PLACE_ALIGNMENT);
+        twin->regions[t].data = memory;
+        memory += xci_round_up(twin->tensors[t].bytes, PLACE_ALIGNMENT);
     }
-    place_packed(twin, at);
+    place_packed(twin, memory);
+}
+
+xorcast_status xci_twin_allocate(xorcast_bundle *twin, bool only_small, void **memory_out) {
+    TRY(xci_allocate_zeroed(twin->context, xci_twin_bytes(twin, only_small), memory_out));
+    xci_twin_place(twin, only_small, *memory_out);
     return XORCAST_OK;
 }

@@ -1,8 +1,10 @@
 /* Scans: see scan.h. The pool takes groups; each worker sums for itself. */
 #include "delta/scan.h"
 
+#include "base/bytes.h"
 #include "base/digest.h"
 #include "base/pool.h"
+#include "delta/device_scan.h"
 #include "delta/group_apply.h"
 
 typedef struct scan_job {
@@ -28,8 +30,40 @@ static xorcast_status scan_group(void *user, uint64_t group, uint32_t worker) {
     return XORCAST_OK;
 }
 
-xorcast_status xci_bundle_scan(xorcast_bundle *bundle, xorcast_digest *chunk_digests,
-                               xorcast_digest *sum_out) {
+static xorcast_status scan_slices(xorcast_bundle *bundle, xci_device_scanner *scanner,
+                                  xorcast_digest *slice, xorcast_digest *chunk_digests,
+                                  xorcast_digest *sum) {
+    const uint64_t chunk_count = bundle->layout.chunk_count;
+    for (uint64_t first = 0; first < chunk_count; first += XCI_SCAN_SLICE) {
+        const uint64_t count = xci_min(XCI_SCAN_SLICE, chunk_count - first);
+        xorcast_digest *out = chunk_digests != NULL ? chunk_digests + first : slice;
+        TRY(xci_device_scan(scanner, bundle->map, first, count, out));
+        for (uint64_t c = 0; c < count; c++)
+            xci_digest_merge(sum, &out[c]);
+    }
+    return XORCAST_OK;
+}
+
+static xorcast_status scan_device(xorcast_bundle *bundle, xorcast_digest *chunk_digests,
+                                  xorcast_digest *sum_out) {
+    xorcast_context *context = bundle->context;
+    const uint64_t slice = xci_min(XCI_SCAN_SLICE, bundle->layout.chunk_count);
+    xorcast_digest sum = {{0, 0}};
+    xci_device_scanner scanner;
+    void *memory;
+    TRY(xci_allocate_array(context, slice, sizeof(xorcast_digest), &memory));
+    xorcast_status status = xci_device_scanner_open(&scanner, context);
+    if (status == XORCAST_OK)
+        status = scan_slices(bundle, &scanner, memory, chunk_digests, &sum);
+    xci_device_scanner_close(&scanner);
+    xci_release(context, memory);
+    TRY(status);
+    *sum_out = sum;
+    return XORCAST_OK;
+}
+
+static xorcast_status scan_host(xorcast_bundle *bundle, xorcast_digest *chunk_digests,
+                                xorcast_digest *sum_out) {
     xorcast_context *context = bundle->context;
     const uint64_t group_count = bundle->layout.group_count;
     scan_job job = {bundle, chunk_digests, NULL, NULL};
@@ -47,6 +81,12 @@ xorcast_status xci_bundle_scan(xorcast_bundle *bundle, xorcast_digest *chunk_dig
     TRY(status);
     *sum_out = sum;
     return XORCAST_OK;
+}
+
+xorcast_status xci_bundle_scan(xorcast_bundle *bundle, xorcast_digest *chunk_digests,
+                               xorcast_digest *sum_out) {
+    return bundle->on_device ? scan_device(bundle, chunk_digests, sum_out)
+                             : scan_host(bundle, chunk_digests, sum_out);
 }
 
 xorcast_status xorcast_bundle_digest(xorcast_bundle *bundle, xorcast_digest *digest_out) {

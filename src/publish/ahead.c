@@ -19,7 +19,7 @@ void xci_ahead_drop(xci_ahead *ahead, xorcast_context *context) {
 
 /* ---- Pieces ---- */
 
-static xci_record record_of(const xci_ahead_piece *piece, uint64_t group) {
+xci_record xci_ahead_record(const xci_ahead_piece *piece, uint64_t group) {
     return (xci_record){.group = group,
                         .block_count = piece->block_count,
                         .blocks = (xci_block *)(uintptr_t)piece->blocks,
@@ -71,7 +71,7 @@ xorcast_status xci_ahead_join(const xci_ahead *ahead, xorcast_context *context, 
                                .raw_bytes = raw_bytes,
                                .payload = payload};
     for (uint64_t i = 0; i < piece_count; i++) {
-        const xci_record part = record_of(pieces[i], group);
+        const xci_record part = xci_ahead_record(pieces[i], group);
         memcpy(block, part.blocks, part.block_count * sizeof(xci_block));
         memcpy(payload, part.payload, part.raw_bytes);
         block += part.block_count;
@@ -109,7 +109,7 @@ xorcast_status xci_ahead_take_back(const xci_ahead *ahead, xci_apply_worker *wor
     if (ahead->record.block_count > 0)
         TRY(undo(worker, bundle, &ahead->record, copy));
     for (const xci_ahead_piece *piece = ahead->pieces; piece != NULL; piece = piece->next) {
-        const xci_record record = record_of(piece, group);
+        const xci_record record = xci_ahead_record(piece, group);
         TRY(undo(worker, bundle, &record, copy));
     }
     return XORCAST_OK;

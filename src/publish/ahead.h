@@ -30,6 +30,8 @@ typedef struct xci_ahead {
     xorcast_digest change; /* terms of the group now minus terms of what is published */
 } xci_ahead;
 
+/* A piece as a record of its group. */
+xci_record xci_ahead_record(const xci_ahead_piece *piece, uint64_t group);
 /* Adds a piece, whose record is copied. */
 xorcast_status xci_ahead_add(xci_ahead *ahead, xorcast_context *context, const xci_record *record);
 /* All pieces become one record, in the order of their chunks: in memory of its own, which is the

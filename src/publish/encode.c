@@ -122,6 +122,14 @@ static void digest_old_side(xci_encode_worker *worker, const xci_backend *backen
     }
 }
 
+void xci_piece_cover(xci_piece *piece, const xci_segment *segments, uint32_t segment_count,
+                     uint32_t element_bytes) {
+    for (uint32_t s = 0; s < segment_count; s++) {
+        piece->counts.bytes_covered += segments[s].bytes;
+        piece->counts.elements_covered += xci_divide_up(segments[s].bytes, element_bytes);
+    }
+}
+
 /* Closes the gaps between blocks, and lists them. */
 static void collect(xci_encode_worker *worker, uint64_t first_in_group, uint64_t count,
                     xci_piece *piece) {
@@ -131,12 +139,7 @@ static void collect(xci_encode_worker *worker, uint64_t first_in_group, uint64_t
     record->payload = worker->slots;
     for (uint64_t i = 0; i < count; i++) {
         const xci_encode_job *job = &worker->jobs[i];
-        /* padding between small tensors is no weight */
-        for (uint32_t s = 0; s < job->segment_count; s++) {
-            piece->counts.bytes_covered += job->segments[s].bytes;
-            piece->counts.elements_covered +=
-                xci_divide_up(job->segments[s].bytes, job->element_bytes);
-        }
+        xci_piece_cover(piece, job->segments, job->segment_count, job->element_bytes);
         if (job->block_bytes == 0)
             continue;
         memmove(at, job->block, job->block_bytes);

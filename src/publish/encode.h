@@ -39,6 +39,10 @@ typedef struct xci_piece {
     xorcast_digest old;     /* all terms of old, if asked for */
 } xci_piece;
 
+/* Counts the words of a chunk as covered; padding between small tensors is no weight. */
+void xci_piece_cover(xci_piece *piece, const xci_segment *segments, uint32_t segment_count,
+                     uint32_t element_bytes);
+
 /* What else becomes of the old side. */
 typedef enum xci_old_side {
     XCI_OLD_KEEP,

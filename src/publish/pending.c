@@ -10,9 +10,7 @@
 #include "base/digest.h"
 #include "base/pool.h"
 #include "publish/bound.h"
-
-/* Chunks [first, end) of one group that one put completes. */
-typedef struct put_range { uint64_t group, first, end; } put_range;
+#include "publish/device_encode.h"
 
 /* ---- Opening and closing ---- */
 
@@ -21,13 +19,15 @@ static uint64_t packed_chunk_count(const xorcast_bundle *bundle) {
 }
 
 static xorcast_status open_parts(xci_pending *pending, const xorcast_encoding *encoding,
-                                 bool measure_bound) {
+                                 bool measure_bound, void *stream) {
     xorcast_bundle *bundle = pending->bundle;
     xorcast_context *context = bundle->context;
     void *memory;
-    TRY(xci_bundle_twin(bundle, &pending->incoming));
-    TRY(xci_twin_allocate(pending->incoming, true, &memory));
-    pending->small = memory;
+    if (!bundle->on_device) {
+        TRY(xci_bundle_twin(bundle, &pending->incoming));
+        TRY(xci_twin_allocate(pending->incoming, true, &memory));
+        pending->small = memory;
+    }
     TRY(xci_allocate_array(context, packed_chunk_count(bundle), sizeof(uint32_t), &memory));
     pending->small_left = memory;
     TRY(xci_allocate_array(context, bundle->tensor_count, 1, &memory));
@@ -38,16 +38,18 @@ static xorcast_status open_parts(xci_pending *pending, const xorcast_encoding *e
     if (measure_bound)
         TRY(xci_bound_open(bundle, &pending->bound));
     xci_pending_reset(pending);
-    return XORCAST_OK;
+    return bundle->on_device ? xci_device_encoder_open(pending, stream, &pending->device)
+                             : XORCAST_OK;
 }
 
 xorcast_status xci_pending_open(xci_pending *pending, xorcast_bundle *bundle, xci_shadow *shadow,
-                                const xorcast_encoding *encoding, bool measure_bound) {
+                                const xorcast_encoding *encoding, bool measure_bound,
+                                void *stream) {
     memset(pending, 0, sizeof *pending);
     pending->bundle = bundle;
     pending->shadow = shadow;
     pthread_mutex_init(&pending->lock, NULL);
-    const xorcast_status status = open_parts(pending, encoding, measure_bound);
+    const xorcast_status status = open_parts(pending, encoding, measure_bound, stream);
     if (status < 0)
         xci_pending_close(pending);
     return status;
@@ -57,6 +59,7 @@ void xci_pending_close(xci_pending *pending) {
     if (pending->bundle == NULL)
         return;
     xorcast_context *context = pending->bundle->context;
+    xci_device_encoder_close(pending->device);
     xorcast_bundle_destroy(pending->incoming);
     xci_bound_close(context, pending->bound);
     xci_encode_workers_close(context, pending->workers);
@@ -154,12 +157,12 @@ static xorcast_status write_joined(xci_pending *pending, xci_encode_worker *work
 
 typedef struct put_job {
     xci_pending *pending;
-    put_range *ranges;
+    xci_put_range *ranges;
     uint64_t range_count;
     bool keep;
 } put_job;
 
-static void count_kept(xci_pending *pending, const put_range *range, xci_piece *piece) {
+static void count_kept(xci_pending *pending, const xci_put_range *range, xci_piece *piece) {
     for (uint64_t c = range->first; c < range->end; c++) {
         const uint64_t bytes = xci_bundle_chunk_bytes(pending->bundle, c);
         const xci_tensor *tensor =
@@ -176,35 +179,45 @@ static void add_sums(xci_pending *pending, const xci_piece *piece, uint64_t enco
     pthread_mutex_unlock(&pending->lock);
 }
 
-/* Encodes a range, moves the shadow and keeps the blocks; or none of it. */
-static xorcast_status encode_changes(xci_pending *pending, const put_range *range,
-                                     uint32_t worker_index, xci_piece *piece) {
-    xci_encode_worker *worker = &pending->workers[worker_index];
+xorcast_status xci_pending_book(xci_pending *pending, const xci_put_range *range,
+                                uint32_t worker_index, const xci_piece *piece, uint64_t encode_ns) {
     xci_ahead *ahead = xci_shadow_ahead(pending->shadow, range->group);
     const uint64_t *first = &pending->bundle->group_first[range->group];
     const bool whole = range->first == first[0] && range->end == first[1];
-    const uint64_t begun = xci_now_ns();
-    TRY(xci_encode_range(worker, xci_shadow_bundle(pending->shadow), pending->incoming,
-                         range->group, range->first, range->end, XCI_OLD_MOVE, piece));
-    const uint64_t encode_ns = xci_now_ns() - begun;
-    const xci_record *raw = &piece->record;
-    xorcast_status status = XORCAST_OK;
-    if (raw->block_count > 0)
-        status = whole ? write_group(pending, worker, ahead, raw)
-                       : xci_ahead_add(ahead, pending->bundle->context, raw);
-    if (status < 0) {
-        xci_shadow_undo(pending->shadow, worker_index, raw);
-        return status;
-    }
+    if (piece->record.block_count > 0)
+        TRY(whole ? write_group(pending, &pending->workers[worker_index], ahead, &piece->record)
+                  : xci_ahead_add(ahead, pending->bundle->context, &piece->record));
     xci_digest_merge(&ahead->change, &piece->change);
     add_sums(pending, piece, encode_ns);
     return XORCAST_OK;
 }
 
+xorcast_status xci_pending_seen(xci_pending *pending, const xci_put_range *range,
+                                uint32_t worker_index) {
+    pending->chunks_left[range->group] -= range->end - range->first;
+    if (pending->chunks_left[range->group] > 0)
+        return XORCAST_OK;
+    return write_joined(pending, &pending->workers[worker_index], range->group);
+}
+
+/* Encodes a range, moves the shadow and keeps the blocks; or none of it. */
+static xorcast_status encode_changes(xci_pending *pending, const xci_put_range *range,
+                                     uint32_t worker_index, xci_piece *piece) {
+    const uint64_t begun = xci_now_ns();
+    TRY(xci_encode_range(&pending->workers[worker_index], xci_shadow_bundle(pending->shadow),
+                         pending->incoming, range->group, range->first, range->end, XCI_OLD_MOVE,
+                         piece));
+    const xorcast_status status =
+        xci_pending_book(pending, range, worker_index, piece, xci_now_ns() - begun);
+    if (status < 0)
+        xci_shadow_undo(pending->shadow, worker_index, &piece->record);
+    return status;
+}
+
 static xorcast_status encode_range(void *user, uint64_t index, uint32_t worker_index) {
     put_job *job = user;
     xci_pending *pending = job->pending;
-    const put_range *range = &job->ranges[index];
+    const xci_put_range *range = &job->ranges[index];
     xci_piece piece;
     xorcast_status status = XORCAST_OK;
     memset(&piece, 0, sizeof piece);
@@ -216,11 +229,8 @@ static xorcast_status encode_range(void *user, uint64_t index, uint32_t worker_i
     } else {
         status = encode_changes(pending, range, worker_index, &piece);
     }
-    if (status == XORCAST_OK) {
-        pending->chunks_left[range->group] -= range->end - range->first;
-        if (pending->chunks_left[range->group] == 0)
-            status = write_joined(pending, &pending->workers[worker_index], range->group);
-    }
+    if (status == XORCAST_OK)
+        status = xci_pending_seen(pending, range, worker_index);
     xci_shadow_unlock(pending->shadow, range->group);
     return status;
 }
@@ -250,13 +260,23 @@ static xorcast_status take_tensor(xci_pending *pending, uint64_t t, const void *
     return XORCAST_OK;
 }
 
+/* Likewise of a put on a device. `all`: small tensors are gathered without a list. */
+static xorcast_status take_on_device(xci_pending *pending, uint64_t t, const void *data,
+                                     bool keep, bool all) {
+    const bool small = pending->bundle->tensors[t].bytes < XCI_SMALL_BYTES;
+    if (small ? all : keep)
+        return XORCAST_OK;
+    return xci_device_encoder_take(pending->device, t,
+                                   keep ? xci_shadow_tensor(pending->shadow, t) : data);
+}
+
 static int by_first(const void *a, const void *b) {
-    const put_range *x = a, *y = b;
+    const xci_put_range *x = a, *y = b;
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
 /* Joins neighbouring ranges and cuts them at the ends of groups. */
-static xorcast_status cut_ranges(put_job *job, put_range *wide, uint64_t wide_count) {
+static xorcast_status cut_ranges(put_job *job, xci_put_range *wide, uint64_t wide_count) {
     const xorcast_bundle *bundle = job->pending->bundle;
     qsort(wide, wide_count, sizeof *wide, by_first);
     uint64_t joined = 0, pieces = 0;
@@ -270,28 +290,43 @@ static xorcast_status cut_ranges(put_job *job, put_range *wide, uint64_t wide_co
         pieces += xci_bundle_group_of(bundle, wide[i].end - 1) -
                   xci_bundle_group_of(bundle, wide[i].first) + 1;
     void *memory;
-    TRY(xci_allocate_array(bundle->context, pieces, sizeof(put_range), &memory));
+    TRY(xci_allocate_array(bundle->context, pieces, sizeof(xci_put_range), &memory));
     job->ranges = memory;
     for (uint64_t i = 0; i < joined; i++) {
         uint64_t group = xci_bundle_group_of(bundle, wide[i].first);
         for (uint64_t at = wide[i].first; at < wide[i].end; group++) {
             const uint64_t end = xci_min(wide[i].end, bundle->group_first[group + 1]);
-            job->ranges[job->range_count++] = (put_range){group, at, end};
+            job->ranges[job->range_count++] = (xci_put_range){group, at, end};
             at = end;
         }
     }
     return XORCAST_OK;
 }
 
+/* Ranges of whole chunks, which stand first, are only counted if their tensors are kept. */
+static xorcast_status put_on_device(put_job *job, bool all) {
+    const xorcast_bundle *bundle = job->pending->bundle;
+    uint64_t counted = 0;
+    while (job->keep && counted < job->range_count &&
+           job->ranges[counted].first < bundle->whole_chunk_count)
+        counted++;
+    TRY(xci_pool_run(bundle->context->shared->pool, counted, encode_range, job));
+    return xci_device_encoder_run(job->pending->device, job->ranges, counted, job->range_count,
+                                  all);
+}
+
 static xorcast_status put_tensors(xci_pending *pending, put_job *job, uint64_t count,
                                   const uint64_t *indices, const void *const *data,
-                                  put_range *wide) {
+                                  xci_put_range *wide) {
     const xorcast_bundle *bundle = pending->bundle;
+    const bool all = data == NULL && count == bundle->tensor_count && !job->keep;
     uint64_t wide_count = 0;
     for (uint64_t i = 0; i < count; i++) {
         const uint64_t t = indices != NULL ? indices[i] : i;
         const xci_tensor *tensor = &bundle->tensors[t];
-        TRY(take_tensor(pending, t, data != NULL ? data[i] : NULL, job->keep));
+        const void *from = data != NULL ? data[i] : NULL;
+        TRY(pending->device != NULL ? take_on_device(pending, t, from, job->keep, all)
+                                    : take_tensor(pending, t, from, job->keep));
         uint64_t end = tensor->first_chunk + 1;
         if (tensor->bytes >= XCI_SMALL_BYTES)
             end = tensor->first_chunk +
@@ -302,12 +337,13 @@ static xorcast_status put_tensors(xci_pending *pending, put_job *job, uint64_t c
         if (wide_count > 0 && wide[wide_count - 1].end == tensor->first_chunk)
             wide[wide_count - 1].end = end; /* tensors in order, the usual case: little to sort */
         else
-            wide[wide_count++] = (put_range){0, tensor->first_chunk, end};
+            wide[wide_count++] = (xci_put_range){0, tensor->first_chunk, end};
     }
-    if (wide_count == 0)
-        return XORCAST_OK;
-    TRY(cut_ranges(job, wide, wide_count));
-    return xci_pool_run(bundle->context->shared->pool, job->range_count, encode_range, job);
+    if (wide_count > 0)
+        TRY(cut_ranges(job, wide, wide_count));
+    if (pending->device == NULL)
+        return xci_pool_run(bundle->context->shared->pool, job->range_count, encode_range, job);
+    return put_on_device(job, all);
 }
 
 /* Marks the tensors as seen, or none of them. */
@@ -342,7 +378,9 @@ xorcast_status xci_pending_put(xci_pending *pending, uint64_t count, const uint6
         FAIL(context, XORCAST_BAD_ARGUMENT, "%llu tensors are put where the bundle has %llu",
              (unsigned long long)count, (unsigned long long)pending->bundle->tensor_count);
     const uint64_t begun = xci_now_ns();
-    TRY(xci_allocate_array(context, count, sizeof(put_range), &wide));
+    if (pending->device != NULL)
+        TRY(xci_device_encoder_check(pending->device, count, indices, data));
+    TRY(xci_allocate_array(context, count, sizeof(xci_put_range), &wide));
     xorcast_status status = mark_seen(pending, count, indices);
     if (status == XORCAST_OK)
         status = put_tensors(pending, &job, count, indices, data, wide);

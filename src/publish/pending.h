@@ -10,11 +10,14 @@
 #include "publish/encode.h"
 #include "publish/shadow.h"
 
+typedef struct xci_device_encoder xci_device_encoder;
+
 typedef struct xci_pending {
     xorcast_bundle *bundle;   /* the publisher's, for tensors read from their own memory */
     xci_shadow *shadow;
     xorcast_bundle *incoming; /* a twin: where each tensor's new bytes are, during put */
     uint8_t *small;           /* copies of small tensors */
+    xci_device_encoder *device; /* in place of `incoming` and `small`, of weights on a device */
     uint32_t *small_left;     /* for each packed chunk, tensors that have not come yet */
     uint8_t *seen;            /* for each tensor */
     uint64_t seen_count;
@@ -28,8 +31,10 @@ typedef struct xci_pending {
     uint64_t encode_ns, frame_ns, bound_ns; /* what the workers did then, summed over them */
 } xci_pending;
 
+/* `stream`: of weights on a device, where the caller works. */
 xorcast_status xci_pending_open(xci_pending *pending, xorcast_bundle *bundle, xci_shadow *shadow,
-                                const xorcast_encoding *encoding, bool measure_bound);
+                                const xorcast_encoding *encoding, bool measure_bound,
+                                void *stream);
 void xci_pending_close(xci_pending *pending);
 
 /* The next version begins; the shadow is not ahead. */
@@ -38,6 +43,14 @@ void xci_pending_reset(xci_pending *pending);
  * the version as it was, other failures leave it unusable. */
 xorcast_status xci_pending_put(xci_pending *pending, uint64_t count, const uint64_t *indices,
                                const void *const *data, bool keep);
+/* Chunks [first, end) of one group that one put completes. */
+typedef struct xci_put_range { uint64_t group, first, end; } xci_put_range;
+/* What a range came to is booked: its record is kept, or nothing is. With the group locked. */
+xorcast_status xci_pending_book(xci_pending *pending, const xci_put_range *range,
+                                uint32_t worker_index, const xci_piece *piece, uint64_t encode_ns);
+/* All of a range has been seen; a group that is whole is written. Likewise. */
+xorcast_status xci_pending_seen(xci_pending *pending, const xci_put_range *range,
+                                uint32_t worker_index);
 /* BAD_STATE that names a tensor which has not come, or OK. */
 xorcast_status xci_pending_check(xci_pending *pending);
 

@@ -89,6 +89,11 @@ static xorcast_status check_options(xorcast_bundle *bundle,
              XORCAST_RUN_BYTES - 1);
     if (options->step == XORCAST_NO_STEP)
         FAIL(context, XORCAST_BAD_ARGUMENT, "the first version needs a step");
+    if (bundle->on_device &&
+        (options->encoding.codec > XORCAST_CODEC_LZ4 || options->encoding.old_weights == 1))
+        FAIL(context, XORCAST_UNSUPPORTED,
+             "weights in device memory are encoded as lz4 or raw, and not beside the old ones; take "
+             "one of these codecs");
     if (!bundle->complete)
         FAIL(context, XORCAST_UNSUPPORTED,
              "a publisher needs whole tensors; this bundle has boxes that leave holes");
@@ -119,11 +124,12 @@ static xorcast_status open_all(xorcast_publisher *publisher, const char *url,
     TRY(xci_encoding_check(context, &options->encoding, &publisher->encoding));
     TRY(xci_link_find(context, url, &publisher->link));
     TRY(name_run(publisher, options->run));
-    TRY(xci_shadow_open(publisher->bundle, options->step, &publisher->shadow));
+    TRY(xci_shadow_open(publisher->bundle, options->step, options->shadow_in_host != 0,
+                        &publisher->shadow));
     publisher->version.step = options->step;
     publisher->version.digest = xci_shadow_digest(publisher->shadow);
     TRY(xci_pending_open(&publisher->pending, publisher->bundle, publisher->shadow,
-                         &publisher->encoding, options->measure_bound != 0));
+                         &publisher->encoding, options->measure_bound != 0, options->stream));
     /* The log is complete before the link answers anyone; it gets its host right after. */
     TRY(xci_version_log_open(context, publisher->link, log_bytes, &publisher->version,
                              &publisher->log));
@@ -180,6 +186,7 @@ xorcast_status xorcast_publisher_begin(xorcast_publisher *publisher, uint64_t st
         FAIL(context, XORCAST_VERSION_ORDER,
              "step %llu does not follow %llu, which is published; steps only grow",
              (unsigned long long)step, (unsigned long long)publisher->version.step);
+    TRY(xci_shadow_check(publisher->shadow, context));
     xci_pending_reset(&publisher->pending);
     publisher->open_step = step;
     publisher->is_open = true;

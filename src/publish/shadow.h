@@ -15,19 +15,30 @@
 
 typedef struct xci_shadow xci_shadow;
 
-/* Copies the bundle's present bytes and digests them: they are the version `step`. */
-xorcast_status xci_shadow_open(xorcast_bundle *bundle, uint64_t step, xci_shadow **shadow_out);
+/* Copies the bundle's present bytes and digests them: they are the version `step`. The copy lies
+ * where the bundle does, or, `in_host`, in host memory. */
+xorcast_status xci_shadow_open(xorcast_bundle *bundle, uint64_t step, bool in_host,
+                               xci_shadow **shadow_out);
 void xci_shadow_close(xci_shadow *shadow); /* NULL is allowed */
 
 xorcast_bundle *xci_shadow_bundle(xci_shadow *shadow);
 xorcast_digest xci_shadow_digest(const xci_shadow *shadow);
-/* Bytes of tensor `t`. */
+/* Of weights in device memory, else NULL. */
+struct xci_device_shadow *xci_shadow_device(xci_shadow *shadow);
+/* DEVICE_FAILED once a device failed so that nobody knows what the shadow is. */
+xorcast_status xci_shadow_check(xci_shadow *shadow, xorcast_context *context);
+/* Address of tensor `t`. */
 const uint8_t *xci_shadow_tensor(const xci_shadow *shadow, uint64_t t);
 
 /* A group's lock, under which it is moved and its `ahead` is touched. */
 void xci_shadow_lock(xci_shadow *shadow, uint64_t group);
 void xci_shadow_unlock(xci_shadow *shadow, uint64_t group);
 xci_ahead *xci_shadow_ahead(xci_shadow *shadow, uint64_t group);
+/* All groups at once, for a device, which moves many of them; no group's lock is held then. */
+void xci_shadow_lock_all(xci_shadow *shadow);
+void xci_shadow_unlock_all(xci_shadow *shadow);
+/* Moves a locked group of a shadow in host memory by raw blocks. */
+void xci_shadow_move(xci_shadow *shadow, uint32_t worker, const xci_record *record);
 /* Blocks that have just moved a locked group are taken back: the pool's worker `worker` could not
  * keep them. */
 void xci_shadow_undo(xci_shadow *shadow, uint32_t worker, const xci_record *record);

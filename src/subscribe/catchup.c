@@ -19,7 +19,9 @@ static xorcast_status stage_blob(void *user, uint64_t part, const xci_blob *blob
 static xorcast_status stage_one(xci_stage *stage, xci_feed *feed, xci_chain *chain,
                                 const xorcast_version *from, uint64_t deadline_ns) {
     direct d = {stage, &chain->links[0].manifest};
-    if (d.manifest->info.offers_old_weights && stage->bundle->complete)
+    /* Old weights on a device are far from the host, which decodes. */
+    if (d.manifest->info.offers_old_weights && stage->bundle->complete &&
+        !stage->bundle->on_device)
         TRY(xci_chain_take_beside(chain, feed, deadline_ns));
     TRY(xci_stage_begin(stage, d.manifest, &from->digest));
     TRY(xci_chain_fetch(chain, feed, 0, deadline_ns, stage_blob, &d));

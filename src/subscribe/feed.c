@@ -153,8 +153,7 @@ xorcast_status xci_feed_get_series(xci_feed *feed, const xci_series *series, uin
         xorcast_error error; /* what failed first is what the caller should read */
         xorcast_last_error(feed->context, &error);
         drain(feed, outstanding, deadline_ns);
-        const xci_place place = {error.tensor, error.chunk, error.os_error};
-        return xci_fail(feed->context, status, place, "%s", error.text);
+        return xci_fail_from(feed->context, status, &error, "%s", error.text);
     }
     return XORCAST_OK;
 }

@@ -16,6 +16,7 @@
 #include "delta/group_apply.h"
 #include "frame/delta_reader.h"
 #include "subscribe/chain.h"
+#include "subscribe/device_keyframe.h"
 
 #define ROUNDS_MAX 32u /* only groups that still differ are fetched again: each is shorter */
 
@@ -23,7 +24,8 @@ typedef struct keyframe {
     xorcast_bundle *bundle;
     xci_feed *feed;
     xorcast_digest *chunk_digests;
-    xci_apply_worker *workers;
+    xci_apply_worker *workers;   /* of weights in host memory */
+    xci_device_keyframe *device; /* of weights in device memory */
     uint64_t *steps;  /* of each group */
     uint64_t *wanted; /* groups to fetch */
     uint64_t wanted_count, deadline_ns, fetched_bytes;
@@ -140,6 +142,8 @@ static xorcast_status take_group(void *user, uint64_t index, const xci_blob *blo
              (unsigned long long)blob->size, (unsigned long long)group);
     k->steps[group] = xci_load64(blob->bytes);
     k->fetched_bytes += blob->size;
+    if (k->device != NULL)
+        return xci_device_keyframe_write(k->device, group, blob->bytes + 8);
     return write_group(k, group, blob->bytes + 8);
 }
 
@@ -150,13 +154,25 @@ static xorcast_status fetch_groups(keyframe *k) {
 
 /* ---- What was published meanwhile ---- */
 
+static bool needs(const keyframe *k, const xci_record *record) {
+    const uint64_t step = k->steps[record->group];
+    return step != XORCAST_NO_STEP && step < k->delta_step;
+}
+
 static xorcast_status apply_record(void *user, uint64_t index, uint32_t worker) {
     keyframe *k = user;
     const xci_record *record = &k->records->records[index];
-    const uint64_t step = k->steps[record->group];
-    if (step == XORCAST_NO_STEP || step >= k->delta_step)
+    if (!needs(k, record))
         return XORCAST_OK;
     return xci_group_apply(&k->workers[worker], k->bundle, record, k->chunk_digests);
+}
+
+static xorcast_status apply_on_device(keyframe *k, xci_part_records *records) {
+    uint64_t wanted = 0;
+    for (uint64_t i = 0; i < records->count; i++)
+        if (needs(k, &records->records[i]))
+            records->records[wanted++] = records->records[i];
+    return xci_device_keyframe_apply(k->device, records->records, wanted);
 }
 
 typedef struct update {
@@ -178,6 +194,8 @@ static xorcast_status take_update(void *user, uint64_t part, const xci_blob *blo
     k->records = &u->records;
     k->delta_step = u->manifest->info.target.step;
     k->fetched_bytes += blob->size;
+    if (k->device != NULL)
+        return apply_on_device(k, &u->records);
     return xci_pool_run(context->shared->pool, u->records.count, apply_record, k);
 }
 
@@ -282,7 +300,25 @@ static xorcast_status allocate_all(keyframe *k) {
     k->steps = memory;
     TRY(xci_allocate_array(context, k->bundle->layout.group_count, sizeof(uint64_t), &memory));
     k->wanted = memory;
-    return xci_apply_workers_open(k->bundle, &k->workers);
+    if (!k->bundle->on_device)
+        return xci_apply_workers_open(k->bundle, &k->workers);
+    TRY(xci_allocate(context, sizeof(xci_device_keyframe), &memory));
+    const xorcast_status status = xci_device_keyframe_open(memory, k->bundle, k->chunk_digests);
+    if (status < 0)
+        xci_release(context, memory);
+    else
+        k->device = memory;
+    return status;
+}
+
+static void release_all(keyframe *k) {
+    xorcast_context *context = k->bundle->context;
+    xci_release(context, k->steps);
+    xci_release(context, k->wanted);
+    xci_apply_workers_close(context, k->workers);
+    if (k->device != NULL)
+        xci_device_keyframe_close(k->device);
+    xci_release(context, k->device);
 }
 
 xorcast_status xci_keyframe(xorcast_bundle *bundle, xci_feed *feed, xorcast_digest *chunk_digests,
@@ -297,9 +333,7 @@ xorcast_status xci_keyframe(xorcast_bundle *bundle, xci_feed *feed, xorcast_dige
         status = run(&k, &version);
     if (status == XORCAST_OK)
         status = verify(&k, &version);
-    xci_release(bundle->context, k.steps);
-    xci_release(bundle->context, k.wanted);
-    xci_apply_workers_close(bundle->context, k.workers);
+    release_all(&k);
     *fetched_out = k.fetched_bytes;
     TRY(status);
     *version_out = version;

@@ -8,6 +8,7 @@
 #include "base/counts.h"
 #include "base/digest.h"
 #include "base/pool.h"
+#include "subscribe/device_stage.h"
 
 /* ---- Opening and closing ---- */
 
@@ -52,21 +53,25 @@ static void close_workers(xci_stage *stage) {
     xci_release(context, stage->workers);
 }
 
-xorcast_status xci_stage_open(xci_stage *stage, xorcast_bundle *bundle) {
-    const uint32_t threads = xci_context_threads(bundle->context);
+static xorcast_status open_workers(xci_stage *stage) {
+    xorcast_context *context = stage->bundle->context;
+    const uint32_t threads = xci_context_threads(context);
     void *memory;
-    memset(stage, 0, sizeof *stage);
-    TRY(xci_allocate_array(bundle->context, threads, sizeof(xci_stage_worker), &memory));
-    stage->bundle = bundle;
+    TRY(xci_allocate_array(context, threads, sizeof(xci_stage_worker), &memory));
     stage->workers = memory;
-    for (uint32_t i = 0; i < threads; i++) {
-        const xorcast_status status = open_worker(&stage->workers[i], bundle);
-        if (status < 0) {
-            xci_stage_close(stage);
-            return status;
-        }
-    }
+    for (uint32_t i = 0; i < threads; i++)
+        TRY(open_worker(&stage->workers[i], stage->bundle));
     return XORCAST_OK;
+}
+
+xorcast_status xci_stage_open(xci_stage *stage, xorcast_bundle *bundle) {
+    memset(stage, 0, sizeof *stage);
+    stage->bundle = bundle;
+    const xorcast_status status =
+        bundle->on_device ? xci_device_stage_open(stage) : open_workers(stage);
+    if (status < 0)
+        xci_stage_close(stage);
+    return status;
 }
 
 void xci_stage_close(xci_stage *stage) {
@@ -74,6 +79,7 @@ void xci_stage_close(xci_stage *stage) {
         return;
     xorcast_context *context = stage->bundle->context;
     xci_stage_reset(stage);
+    xci_device_stage_close(stage);
     close_workers(stage);
     xci_release(context, stage->groups);
     xci_release(context, stage->ready);
@@ -82,6 +88,7 @@ void xci_stage_close(xci_stage *stage) {
 }
 
 void xci_stage_reset(xci_stage *stage) {
+    xci_device_stage_reset(stage);
     for (uint32_t i = 0; stage->workers != NULL && i < xci_context_threads(stage->bundle->context);
          i++)
         if (stage->workers[i].arena != NULL)
@@ -339,7 +346,7 @@ xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest,
              (unsigned long long)base->lane[0]);
     stage->info = *info;
     stage->last_group = UINT64_MAX;
-    return XORCAST_OK;
+    return stage->loader != NULL ? xci_device_stage_begin(stage) : XORCAST_OK;
 }
 
 /* Says which tensors a damaged record belongs to. */
@@ -364,18 +371,37 @@ typedef struct part_job {
     uint64_t count;
 } part_job;
 
+static xorcast_status check_part(void *user) {
+    const part_job *job = user;
+    return xci_part_check(job->stage->bundle->context, job->manifest, job->index, job->bytes,
+                          job->count);
+}
+
+static xorcast_status check_record(void *user, const xci_record *record) {
+    const part_job *job = user;
+    const xorcast_status status =
+        xci_record_check(job->stage->bundle->context, XCI_NOWHERE, record);
+    return status < 0 ? name_group(job->stage, status, record->group) : XORCAST_OK;
+}
+
 /* Every group of a part, and at last its hash: nothing counts before all of them are good. */
 static xorcast_status stage_item(void *user, uint64_t index, uint32_t worker) {
     part_job *job = user;
     xci_stage *stage = job->stage;
     if (index == stage->records.count)
-        return xci_part_check(stage->bundle->context, job->manifest, job->index, job->bytes,
-                              job->count);
+        return check_part(job);
     const xci_record *record = &stage->records.records[index];
-    const xorcast_status status = xci_record_check(stage->bundle->context, XCI_NOWHERE, record);
-    if (status < 0)
-        return name_group(stage, status, record->group);
+    TRY(check_record(job, record));
     return stage_group(stage, &stage->workers[worker], record, &stage->groups[index]);
+}
+
+static xorcast_status stage_items(part_job *job) {
+    xci_stage *stage = job->stage;
+    const xci_load_beside beside = {check_record, check_part, job};
+    if (stage->loader != NULL)
+        return xci_device_stage_part(stage, &beside);
+    return xci_pool_run(stage->bundle->context->shared->pool, stage->records.count + 1,
+                        stage_item, job);
 }
 
 /* Takes over a group's blocks, behind those of the groups before. */
@@ -413,7 +439,7 @@ xorcast_status xci_stage_part(xci_stage *stage, const xci_manifest *manifest, ui
     TRY(status);
     if (group_count > 0)
         memset(stage->groups, 0, group_count * sizeof(xci_staged_group));
-    status = xci_pool_run(context->shared->pool, group_count + 1, stage_item, &job);
+    status = stage_items(&job);
     for (uint64_t i = 0; status == XORCAST_OK && i < group_count; i++) {
         const xci_record *record = &stage->records.records[i];
         status = take_group(stage, &stage->groups[i]);
@@ -438,6 +464,8 @@ xorcast_status xci_stage_finish(xci_stage *stage, const xci_manifest *manifest) 
     const xorcast_bundle *bundle = stage->bundle;
     const xorcast_delta_info *info = &manifest->info;
     xorcast_context *context = bundle->context;
+    if (stage->loader != NULL)
+        TRY(xci_device_stage_finish(stage));
     stage->counts.bytes_covered = bundle->layout.covered_bytes;
     stage->counts.elements_covered = info->counts.elements_covered;
     if (stage->payload_bytes != info->payload_bytes ||

@@ -11,7 +11,8 @@
 #include "delta/group_reader.h"
 #include "frame/delta_reader.h"
 
-/* One chunk, ready to be applied. */
+/* One chunk, ready to be applied. Of weights in device memory: `block` lies there too, `weights` is
+ * NULL and `bytes` 0. */
 typedef struct xci_ready {
     uint64_t chunk;
     const uint8_t *block;
@@ -44,7 +45,8 @@ typedef struct xci_staged_group {
 
 typedef struct xci_stage {
     xorcast_bundle *bundle;
-    xci_stage_worker *workers;
+    xci_stage_worker *workers;         /* of weights in host memory */
+    struct xci_device_loader *loader;  /* of weights in device memory */
     xorcast_delta_info info; /* of the delta that is staged */
     uint64_t last_group, payload_bytes, encoded_bytes; /* of the parts so far */
     xci_part_records records;

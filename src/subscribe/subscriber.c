@@ -9,14 +9,17 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/pool.h"
+#include "delta/device_scan.h"
 #include "delta/group_apply.h"
 #include "delta/scan.h"
 #include "subscribe/catchup.h"
 #include "subscribe/commit.h"
+#include "subscribe/device_commit.h"
 #include "subscribe/keyframe.h"
 
 #define DEFAULT_TIMEOUT_MS 30000u
 #define RECONNECT_PAUSE_MS 50u
+#define DEVICE_SLICE_BYTES (UINT64_C(4) << 30)
 
 typedef enum subscriber_state {
     NOTHING_STAGED,
@@ -34,7 +37,8 @@ struct xorcast_subscriber {
     bool connected; /* the feed is open */
     xci_journal *journal;
     xci_stage stage;
-    xci_commit commit;
+    xci_commit commit;               /* of weights in host memory */
+    xci_device_commit device_commit; /* of weights in device memory */
     subscriber_state state;
     xorcast_version version, previous;
     xorcast_digest *chunk_digests;
@@ -100,7 +104,8 @@ static xorcast_status open_all(xorcast_subscriber *subscriber, const char *url) 
     TRY(check_layout(subscriber));
     memcpy(subscriber->version.run, subscriber->feed.about.run, XORCAST_RUN_BYTES);
     TRY(xci_stage_open(&subscriber->stage, bundle));
-    TRY(xci_commit_open(&subscriber->commit, bundle, subscriber->journal));
+    TRY(bundle->on_device ? xci_device_commit_open(&subscriber->device_commit, bundle)
+                          : xci_commit_open(&subscriber->commit, bundle, subscriber->journal));
     TRY(xci_allocate_array(context, bundle->layout.chunk_count, sizeof(xorcast_digest), &memory));
     subscriber->chunk_digests = memory;
     TRY(xci_bundle_scan(bundle, subscriber->chunk_digests, &subscriber->digest));
@@ -111,11 +116,15 @@ static xorcast_status open_all(xorcast_subscriber *subscriber, const char *url) 
     return status == XORCAST_NOT_FOUND ? XORCAST_OK : status;
 }
 
-static xorcast_status check_bundle(xorcast_bundle *bundle) {
+static xorcast_status check_bundle(xorcast_bundle *bundle,
+                                   const xorcast_subscriber_options *options) {
     TRY(xci_bundle_need_sealed(bundle));
+    if (bundle->on_device && options->journal_path != NULL)
+        FAIL(bundle->context, XORCAST_UNSUPPORTED,
+             "weights in device memory do not outlive the process: leave journal_path out");
     for (uint64_t t = 0; t < bundle->tensor_count; t++)
         for (uint32_t i = 0; i < bundle->tensors[t].region_count; i++)
-            if (bundle->tensors[t].regions[i].kind != XCI_KIND_HOST)
+            if (bundle->tensors[t].regions[i].kind > XCI_KIND_DEVICE)
                 FAIL(bundle->context, XORCAST_UNSUPPORTED,
                      "tensor %s lies in a file that is only read; load the checkpoint into memory",
                      bundle->tensors[t].name);
@@ -131,7 +140,7 @@ xorcast_status xorcast_subscriber_open(xorcast_bundle *bundle, const char *url,
     if (options->struct_size != sizeof *options)
         FAIL(bundle->context, XORCAST_BAD_ARGUMENT,
              "subscriber options are not initialised; use XORCAST_SUBSCRIBER_OPTIONS_INIT");
-    TRY(check_bundle(bundle));
+    TRY(check_bundle(bundle, options));
     void *memory;
     TRY(xci_allocate_zeroed(bundle->context, sizeof(xorcast_subscriber), &memory));
     xorcast_subscriber *subscriber = memory;
@@ -153,6 +162,7 @@ void xorcast_subscriber_close(xorcast_subscriber *subscriber) {
         return;
     if (subscriber->connected)
         xci_feed_close(&subscriber->feed);
+    xci_device_commit_close(&subscriber->device_commit);
     xci_commit_close(&subscriber->commit);
     xci_stage_close(&subscriber->stage);
     xci_journal_close(subscriber->journal);
@@ -233,7 +243,10 @@ xorcast_status xorcast_subscriber_stage(xorcast_subscriber *subscriber, uint64_t
     subscriber->feed.received_bytes = subscriber->feed.waited_ns = 0;
     TRY(xci_catchup(&subscriber->stage, &subscriber->feed, &subscriber->version, step, bound,
                     xci_deadline(timeout_ms), &subscriber->staged_deltas));
-    const xorcast_status status = xci_commit_prepare(&subscriber->commit, &subscriber->stage);
+    const xorcast_status status =
+        subscriber->bundle->on_device
+            ? xci_device_commit_prepare(&subscriber->device_commit, &subscriber->stage)
+            : xci_commit_prepare(&subscriber->commit, &subscriber->stage);
     if (status < 0) {
         xci_stage_reset(&subscriber->stage);
         return status;
@@ -245,18 +258,36 @@ xorcast_status xorcast_subscriber_stage(xorcast_subscriber *subscriber, uint64_t
     return XORCAST_OK;
 }
 
-xorcast_status xorcast_subscriber_commit(xorcast_subscriber *subscriber, void *stream) {
+static xorcast_status commit_host(xorcast_subscriber *subscriber, void *stream) {
     if (stream != NULL)
-        FAIL(subscriber->context, XORCAST_BAD_ARGUMENT, "the %s backend has no streams; pass NULL",
-             subscriber->context->shared->backend->name);
-    if (subscriber->state != STAGED && subscriber->state != MIXED)
-        FAIL(subscriber->context, XORCAST_BAD_STATE,
-             "nothing is staged; call xorcast_subscriber_stage first");
+        FAIL(subscriber->context, XORCAST_BAD_ARGUMENT,
+             "these weights lie in host memory, where there are no streams; pass NULL");
     const uint64_t begun = xci_now_ns();
     const xorcast_status status = xci_commit_apply(&subscriber->commit);
     subscriber->stats.commit_ns = xci_now_ns() - begun;
     subscriber->state = status < 0 ? MIXED : COMMITTED;
     return status;
+}
+
+static xorcast_status commit_device(xorcast_subscriber *subscriber, void *stream) {
+    xci_device_commit *commit = &subscriber->device_commit;
+    bool applied = false;
+    if (subscriber->state == MIXED)
+        TRY(xci_device_commit_settle(commit, &applied));
+    const xorcast_status status = applied ? XORCAST_OK : xci_device_commit_apply(commit, stream);
+    if (status == XORCAST_OK)
+        subscriber->state = COMMITTED;
+    else /* nothing is changed unless it says so */
+        subscriber->state = status == XORCAST_WEIGHTS_MIXED ? MIXED : STAGED;
+    return status;
+}
+
+xorcast_status xorcast_subscriber_commit(xorcast_subscriber *subscriber, void *stream) {
+    if (subscriber->state != STAGED && subscriber->state != MIXED)
+        FAIL(subscriber->context, XORCAST_BAD_STATE,
+             "nothing is staged; call xorcast_subscriber_stage first");
+    return subscriber->bundle->on_device ? commit_device(subscriber, stream)
+                                         : commit_host(subscriber, stream);
 }
 
 /* Adds what the staged chunks change to their digests, or takes it back. */
@@ -273,6 +304,14 @@ static void move_digests(xorcast_subscriber *subscriber, bool forward) {
     }
 }
 
+static xorcast_status wait_device(xorcast_subscriber *subscriber, uint64_t deadline_ns) {
+    const xorcast_status status = xci_device_commit_wait(&subscriber->device_commit, deadline_ns,
+                                                         &subscriber->stats.commit_ns);
+    if (status == XORCAST_WEIGHTS_MIXED)
+        subscriber->state = MIXED;
+    return status;
+}
+
 xorcast_status xorcast_subscriber_wait(xorcast_subscriber *subscriber, uint64_t timeout_ms) {
     if (subscriber->state == MIXED)
         FAIL(subscriber->context, XORCAST_WEIGHTS_MIXED,
@@ -280,6 +319,8 @@ xorcast_status xorcast_subscriber_wait(xorcast_subscriber *subscriber, uint64_t 
     if (subscriber->state != COMMITTED)
         FAIL(subscriber->context, XORCAST_BAD_STATE, "there is no commit to wait for");
     xorcast_subscriber_stats *stats = &subscriber->stats;
+    if (subscriber->bundle->on_device)
+        TRY(wait_device(subscriber, xci_deadline(timeout_ms)));
     move_digests(subscriber, true);
     subscriber->previous = subscriber->version;
     subscriber->version = subscriber->stage.info.target;
@@ -296,12 +337,24 @@ xorcast_status xorcast_subscriber_wait(xorcast_subscriber *subscriber, uint64_t 
     return XORCAST_OK;
 }
 
+static xorcast_status undo_device(xorcast_subscriber *subscriber) {
+    xci_device_commit *commit = &subscriber->device_commit;
+    bool applied = true;
+    if (subscriber->state == MIXED)
+        TRY(xci_device_commit_settle(commit, &applied));
+    return applied ? xci_device_commit_undo(commit) : XORCAST_OK;
+}
+
 xorcast_status xorcast_subscriber_undo(xorcast_subscriber *subscriber) {
     if (subscriber->state != MIXED && subscriber->state != COMMITTED &&
         subscriber->state != STAMPED)
         FAIL(subscriber->context, XORCAST_BAD_STATE, "there is no commit to undo");
     const bool stamped = subscriber->state == STAMPED;
-    const xorcast_status status = xci_commit_undo(&subscriber->commit);
+    const xorcast_status status = subscriber->bundle->on_device
+                                      ? undo_device(subscriber)
+                                      : xci_commit_undo(&subscriber->commit);
+    if (subscriber->bundle->on_device && status < 0 && status != XORCAST_WEIGHTS_MIXED)
+        return status; /* nothing is changed */
     if (stamped) {
         move_digests(subscriber, false);
         subscriber->version = subscriber->previous;
@@ -329,11 +382,10 @@ static xorcast_status stop_keyframe(xorcast_subscriber *subscriber, xorcast_stat
     if (fetched == 0)
         return status;
     xorcast_last_error(subscriber->context, &cause);
-    const xci_place place = {cause.tensor, cause.chunk, cause.os_error};
-    FAIL_AT(subscriber->context, XORCAST_WEIGHTS_WRONG, place,
-            "the keyframe stopped halfway and the weights are no version; call "
-            "xorcast_subscriber_keyframe again. The cause: %s: %.300s",
-            xorcast_status_name(status), cause.text);
+    return xci_fail_from(subscriber->context, XORCAST_WEIGHTS_WRONG, &cause,
+                         "the keyframe stopped halfway and the weights are no version; call "
+                         "xorcast_subscriber_keyframe again. The cause: %s: %.300s",
+                         xorcast_status_name(status), cause.text);
 }
 
 xorcast_status xorcast_subscriber_keyframe(xorcast_subscriber *subscriber, uint64_t timeout_ms) {
@@ -376,18 +428,15 @@ typedef struct audit {
     xorcast_subscriber *subscriber;
     xci_apply_worker *workers;
     uint64_t first;
+    xci_device_scanner scanner; /* of weights in device memory, with a slice's digests: */
+    xorcast_digest *digests;
 } audit;
 
-static xorcast_status audit_chunk(void *user, uint64_t index, uint32_t worker) {
-    const audit *a = user;
-    xorcast_subscriber *subscriber = a->subscriber;
-    const uint64_t chunk = a->first + index;
-    xci_apply_worker *scratch = &a->workers[worker];
-    xorcast_digest digest;
+static xorcast_status compare_chunk(xorcast_subscriber *subscriber, uint64_t chunk,
+                                    const xorcast_digest *digest) {
     char words[300];
-    TRY(xci_chunk_digest(subscriber->bundle, chunk, scratch->weights, scratch->segments, &digest));
     const xorcast_digest *expected = &subscriber->chunk_digests[chunk];
-    if (digest.lane[0] == expected->lane[0] && digest.lane[1] == expected->lane[1])
+    if (digest->lane[0] == expected->lane[0] && digest->lane[1] == expected->lane[1])
         return XORCAST_OK;
     const xci_place place = {xci_bundle_tensor_of(subscriber->bundle, chunk), chunk, 0};
     FAIL_AT(subscriber->context, XORCAST_WEIGHTS_WRONG, place,
@@ -397,14 +446,40 @@ static xorcast_status audit_chunk(void *user, uint64_t index, uint32_t worker) {
             (long long)subscriber->version.step);
 }
 
+static xorcast_status audit_chunk(void *user, uint64_t index, uint32_t worker) {
+    const audit *a = user;
+    xci_apply_worker *scratch = &a->workers[worker];
+    xorcast_digest digest;
+    TRY(xci_chunk_digest(a->subscriber->bundle, a->first + index, scratch->weights,
+                         scratch->segments, &digest));
+    return compare_chunk(a->subscriber, a->first + index, &digest);
+}
+
+static xorcast_status audit_slice(audit *a, uint64_t count) {
+    xorcast_subscriber *subscriber = a->subscriber;
+    if (!subscriber->bundle->on_device)
+        return xci_pool_run(subscriber->context->shared->pool, count, audit_chunk, a);
+    TRY(xci_device_scan(&a->scanner, subscriber->bundle->map, a->first, count, a->digests));
+    for (uint64_t i = 0; i < count; i++)
+        TRY(compare_chunk(subscriber, a->first + i, &a->digests[i]));
+    return XORCAST_OK;
+}
+
+/* Chunks between two looks at the clock: some milliseconds of reading. */
+static uint64_t audit_slice_chunks(const xorcast_subscriber *subscriber) {
+    return subscriber->bundle->on_device
+               ? DEVICE_SLICE_BYTES >> subscriber->bundle->chunk_log2
+               : 16 * (uint64_t)xci_context_threads(subscriber->context);
+}
+
 static xorcast_status audit_slices(audit *a, uint64_t deadline_ns) {
     xorcast_subscriber *subscriber = a->subscriber;
     const uint64_t chunk_count = subscriber->bundle->layout.chunk_count;
-    const uint64_t slice = 16 * (uint64_t)xci_context_threads(subscriber->context);
+    const uint64_t slice = audit_slice_chunks(subscriber);
     while (subscriber->audit_next < chunk_count) {
         a->first = subscriber->audit_next;
         const uint64_t count = xci_min(slice, chunk_count - a->first);
-        TRY(xci_pool_run(subscriber->context->shared->pool, count, audit_chunk, a));
+        TRY(audit_slice(a, count));
         subscriber->audit_next += count;
         if (subscriber->audit_next < chunk_count && xci_now_ns() >= deadline_ns)
             return XORCAST_IN_PROGRESS;
@@ -413,15 +488,28 @@ static xorcast_status audit_slices(audit *a, uint64_t deadline_ns) {
     return XORCAST_OK;
 }
 
+static xorcast_status open_audit(audit *a) {
+    xorcast_context *context = a->subscriber->context;
+    void *memory;
+    if (!a->subscriber->bundle->on_device)
+        return xci_apply_workers_open(a->subscriber->bundle, &a->workers);
+    TRY(xci_allocate_array(context, audit_slice_chunks(a->subscriber), sizeof(xorcast_digest),
+                           &memory));
+    a->digests = memory;
+    return xci_device_scanner_open(&a->scanner, context);
+}
+
 xorcast_status xorcast_subscriber_audit(xorcast_subscriber *subscriber, uint64_t budget_ms) {
-    audit a = {subscriber, NULL, 0};
+    audit a = {.subscriber = subscriber};
     TRY(need_whole(subscriber));
     if (subscriber->version.step == XORCAST_NO_STEP)
         FAIL(subscriber->context, XORCAST_BAD_STATE,
              "these weights are no version; call xorcast_subscriber_keyframe");
-    TRY(xci_apply_workers_open(subscriber->bundle, &a.workers));
-    const xorcast_status status =
-        audit_slices(&a, budget_ms == 0 ? XCI_FOREVER : xci_deadline(budget_ms));
+    xorcast_status status = open_audit(&a);
+    if (status == XORCAST_OK)
+        status = audit_slices(&a, budget_ms == 0 ? XCI_FOREVER : xci_deadline(budget_ms));
+    xci_device_scanner_close(&a.scanner);
+    xci_release(subscriber->context, a.digests);
     xci_apply_workers_close(subscriber->context, a.workers);
     if (status == XORCAST_WEIGHTS_WRONG) {
         no_version(subscriber);

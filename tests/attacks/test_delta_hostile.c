@@ -7,7 +7,9 @@
  *     b.scale   F32 [1200]                   2       0
  *     e.codes   U8 [100], f.odd U8 [3]       3       1      padding: bytes 100 to 103 of the chunk
  *     c.norm    BF16 [9]                     4       1
- *     d.scale2  F32 []                       5       1 */
+ *     d.scale2  F32 []                       5       1
+ *
+ * With XORCAST_TEST_DEVICE the weights lie in memory of that device. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,6 +23,7 @@
 #include <zstd.h>
 
 #include "support/delta_maker.h"
+#include "support/device_model.h"
 
 #define CHUNK 16384u
 #define KIB UINT64_C(1024)
@@ -31,7 +34,9 @@
 
 typedef struct rig {
     xorcast_context *context;
-    model old, live, next;
+    model old, live, next; /* `live` as it should be ... */
+    model device;          /* ... and where it is, if on a device */
+    bool on_device;
     xorcast_bundle *bundle;
     test_bytes delta; /* a good one from old to next */
     made_delta made;  /* the same, taken apart */
@@ -89,9 +94,29 @@ static xorcast_status encode(rig *r, const model *old, const model *next, uint32
     return status;
 }
 
+/* ---- The live weights, on the host or on a device ---- */
+
+static xorcast_bundle *live_bundle(rig *r, uint64_t chunk_bytes) {
+    for (uint32_t t = 0; r->on_device && t < r->live.count; t++)
+        r->device.tensors[t].dtype = r->live.tensors[t].dtype;
+    return model_bundle(r->context, r->on_device ? &r->device : &r->live, chunk_bytes, 3);
+}
+
+static void live_set(rig *r, const model *to) {
+    model_copy(&r->live, to);
+    if (r->on_device)
+        device_model_put(r->context, &r->device, to);
+}
+
+static bool live_is(rig *r, const model *what) {
+    return r->on_device ? device_model_equal(r->context, &r->device, what)
+                        : model_equal(&r->live, what);
+}
+
 static void rig_open(rig *r, bool large, uint32_t codec, bool second_pass) {
     memset(r, 0, sizeof *r);
-    r->context = test_context(large ? 2 : 1);
+    r->on_device = getenv("XORCAST_TEST_DEVICE") != NULL;
+    r->context = r->on_device ? test_device_context(large ? 2 : 1) : test_context(large ? 2 : 1);
     r->empty_bytes = now_bytes(r->context);
     tiny_model(&r->old, large);
     tiny_model(&r->live, large);
@@ -101,7 +126,9 @@ static void rig_open(rig *r, bool large, uint32_t codec, bool second_pass) {
                      XORCAST_OK);
     made_take(&r->made, &r->delta);
     r->record_count = made_records(&r->made.parts[0], r->records, 8);
-    r->bundle = model_bundle(r->context, &r->live, CHUNK, 3);
+    if (r->on_device)
+        device_model_create(r->context, &r->device, &r->live);
+    r->bundle = live_bundle(r, CHUNK);
     r->now_bytes = now_bytes(r->context);
 }
 
@@ -110,6 +137,8 @@ static void rig_close(rig *r) {
     test_bytes_free(&r->delta);
     xorcast_bundle_destroy(r->bundle);
     assert_int_equal(now_bytes(r->context), r->empty_bytes);
+    if (r->on_device)
+        device_model_free(r->context, &r->device);
     xorcast_context_destroy(r->context);
     model_free(&r->old);
     model_free(&r->live);
@@ -152,7 +181,7 @@ static void check_refusal(rig *r, xorcast_status status, xorcast_status expected
         assert_int_equal(status, expected);
     if (words != NULL)
         assert_non_null(strstr(error.text, words));
-    assert_true(model_equal(&r->old, &r->live));
+    assert_true(live_is(r, &r->old));
     assert_int_equal(now_bytes(r->context), r->now_bytes);
 }
 
@@ -193,13 +222,13 @@ static void accept(rig *r, const test_bytes *delta) {
     const xorcast_status status = xorcast_delta_apply(r->bundle, &source, &info);
     if (status != XORCAST_OK)
         check_refusal(r, status, XORCAST_OK, NULL);
-    assert_true(model_equal(&r->next, &r->live));
-    model_copy(&r->live, &r->old);
+    assert_true(live_is(r, &r->next));
+    live_set(r, &r->old);
     assert_int_equal(xorcast_delta_fold(r->context, &source, 1, NULL, &sink, NULL), XORCAST_OK);
     const xorcast_source again = test_source(&folded);
     assert_int_equal(xorcast_delta_apply(r->bundle, &again, NULL), XORCAST_OK);
-    assert_true(model_equal(&r->next, &r->live));
-    model_copy(&r->live, &r->old);
+    assert_true(live_is(r, &r->next));
+    live_set(r, &r->old);
     test_bytes_free(&folded);
     assert_int_equal(now_bytes(r->context), r->now_bytes);
 }
@@ -727,10 +756,10 @@ static void test_wrong_base(void **state) {
             const uint64_t at =
                 i == 0 ? 0 : r.old.tensors[t].bytes - 1; /* touched or not: all count */
             r.old.tensors[t].data[at] ^= 0x20;
-            r.live.tensors[t].data[at] ^= 0x20;
+            live_set(&r, &r.old);
             refuse(&r, &r.delta, XORCAST_BASE_MISMATCH, "starts from");
             r.old.tensors[t].data[at] ^= 0x20;
-            r.live.tensors[t].data[at] ^= 0x20;
+            live_set(&r, &r.old);
         }
     for (unsigned lane = 0; lane < 2; lane++) {
         test_bytes out = {0};
@@ -775,12 +804,12 @@ static void test_wrong_layout(void **state) {
     /* The same bytes as another bundle: another dtype, another chunk size. */
     xorcast_bundle *const right = r.bundle;
     r.live.tensors[2].dtype = "F16";
-    r.bundle = model_bundle(r.context, &r.live, CHUNK, 3);
+    r.bundle = live_bundle(&r, CHUNK);
     r.now_bytes = now_bytes(r.context);
     refuse(&r, &r.delta, XORCAST_LAYOUT_MISMATCH, "layout");
     xorcast_bundle_destroy(r.bundle);
     r.live.tensors[2].dtype = "BF16";
-    r.bundle = model_bundle(r.context, &r.live, 2 * CHUNK, 3);
+    r.bundle = live_bundle(&r, 2 * CHUNK);
     r.now_bytes = now_bytes(r.context);
     refuse(&r, &r.delta, XORCAST_LAYOUT_MISMATCH, "layout");
     xorcast_bundle_destroy(r.bundle);

@@ -459,6 +459,18 @@ class Words(ToolTest):
         row, = rows(self.good("--version", "--json").stdout)
         self.assertEqual(text, f"xorcast {row['version']}\n")
 
+    def test_device(self):
+        """A GPU is described; a machine without one is told what is missing."""
+        process = run("inspect", "--device", "--json")
+        if process.returncode == 0:
+            row, = rows(process.stdout)
+            self.assertEqual(row["event"], "device")
+            self.assertGreater(row["memory_bytes"], 0)
+            self.assertEqual(row["decompresses_lz4"], row["decompress_mask"] & 4 != 0)
+        else:
+            self.assertEqual(process.returncode, 3)
+            self.assertIn("backend cuda", error_of(process)["text"])
+
     def test_wrong_usage(self):
         cases = (
             ((), "xorcast help"),
@@ -469,6 +481,7 @@ class Words(ToolTest):
             (("diff", "a", "b", "c", "-o", "d"), "'c'"),
             (("inspect",), "inspect DELTA"),
             (("inspect", "a", "b"), "'b'"),
+            (("inspect", "a", "--device"), "either"),
             (("check", "a"), "check CHECKPOINT DELTA"),
             (("apply", "a"), "apply CHECKPOINT DELTA"),
             (("fold", "-o", "d"), "fold DELTA..."),

@@ -118,6 +118,7 @@ xorcast_bundle *model_bundle_layout(xorcast_context *context, const model *m, ui
         tensor.rank = t->rank;
         tensor.bytes = t->bytes;
         tensor.data = t->data;
+        tensor.memory_kind = m->memory_kind;
         assert_int_equal(xorcast_bundle_add(bundle, &tensor), XORCAST_OK);
     }
     assert_int_equal(xorcast_bundle_seal(bundle, layout_out), XORCAST_OK);

@@ -23,6 +23,7 @@ typedef struct model {
     model_tensor tensors[MODEL_TENSORS_MAX];
     uint32_t count;
     uint64_t random;
+    uint32_t memory_kind; /* of the data: xorcast_memory_kind */
 } model;
 
 uint64_t model_random(uint64_t *state);

@@ -139,9 +139,6 @@ static void test_names_that_are_refused(void **state) {
              "tensor t: its dtype");
     }
     tensor.dtype = "U8";
-    tensor.memory_kind = XORCAST_MEMORY_DEVICE;
-    says(&f, xorcast_bundle_add(f.bundle, &tensor), XORCAST_UNSUPPORTED, "tensor t");
-    tensor.memory_kind = XORCAST_MEMORY_HOST;
     tensor.data = NULL;
     says(&f, xorcast_bundle_add(f.bundle, &tensor), XORCAST_BAD_ARGUMENT, "tensor t: data");
     assert_int_equal(seal(&f), XORCAST_OK); /* what was refused left nothing */

@@ -277,7 +277,7 @@ __device__ __forceinline__ void d_set_result(const xci_pack *pack, const xci_blo
     result.block_codec = codec;
     result.block_offset = 0;
     result.status = XORCAST_OK;
-    result.reserved = 0;
+    result.list_bytes = 0;
     if (d_lane() == 0)
         *result_out = result;
 }

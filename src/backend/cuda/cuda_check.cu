@@ -1,0 +1,99 @@
+/* check: walks foreign blocks with every bounds check, reads the old words at changed positions and
+ * sums what applying would do. A group of GROUP threads has a block, raw ones too: it runs beside
+ * other work, and needs no speed that this work would pay for. Changes nothing but results. */
+#include "backend/cuda/cuda_launch.cuh"
+#include "backend/cuda/cuda_list.cuh"
+#include "backend/cuda/cuda_tally.cuh"
+#include "backend/cuda/cuda_tokens.cuh"
+
+#define THREADS 128u
+#define GROUP XCI_CUDA_STAGE_GROUP
+#define BLOCKS (THREADS / GROUP)
+
+typedef struct xci_cuda_checker {
+    xci_cuda_place place;
+    xci_cuda_segments segments;
+    uint32_t element_bytes, list_bytes;
+    xci_cuda_tally tally;
+} xci_cuda_checker;
+
+static __device__ __forceinline__ void d_check_word(xci_cuda_checker *checker, uint32_t word,
+                                                    uint64_t mask) {
+    if (mask == 0)
+        return;
+    d_count_mask(&checker->tally, mask, checker->element_bytes);
+    d_count_change(&checker->tally, &checker->place, &checker->segments, word, mask);
+}
+
+/* Also finds whether prepare can make a list of the block. */
+static __device__ __forceinline__ bool d_check_tokens(xci_cuda_checker *checker,
+                                                      const xci_cuda_block &block, uint32_t lane) {
+    xci_cuda_walk walk = xci_cuda_walk_begin(block.bytes, block.block_bytes, checker->place.bytes);
+    xci_cuda_item item;
+    xci_cuda_listing listing = {0, 0};
+    bool fits = true;
+    while (xci_cuda_take(&walk, lane, GROUP, &item) != 0) {
+        d_check_word(checker, item.word, item.mask);
+        const uint32_t more = d_group_sum(d_changed_bytes(item.mask), GROUP);
+        fits = fits && d_may_wait(listing, more);
+        listing.found += more;
+        listing.written = d_writable(listing, xci_cuda_walk_read(&walk));
+    }
+    fits = fits && listing.written == listing.found;
+    checker->list_bytes = fits ? listing.found * XCI_CUDA_ENTRY_BYTES : 0;
+    return walk.state == XCI_LZ4_DONE;
+}
+
+static __device__ __forceinline__ void d_check_raw(xci_cuda_checker *checker,
+                                                   const xci_cuda_block &block, uint32_t lane) {
+    const uint32_t bytes = checker->place.bytes;
+    for (uint32_t word = lane; word * 8 < bytes; word += GROUP) {
+        const uint32_t left = bytes - word * 8;
+        const uint64_t mask = *(const uint64_t *)(block.bytes + word * 8);
+        d_check_word(checker, word, left < 8 ? mask & ((UINT64_C(1) << (8 * left)) - 1) : mask);
+    }
+}
+
+static __device__ __forceinline__ bool d_check_block(xci_cuda_checker *checker,
+                                                     const xci_cuda_block &block, uint32_t lane) {
+    const uint32_t bytes = checker->place.bytes;
+    if (block.block_codec == XORCAST_CODEC_LZ4 && block.block_bytes < bytes)
+        return d_check_tokens(checker, block, lane);
+    if (block.block_codec != XORCAST_CODEC_RAW || block.block_bytes != bytes)
+        return false;
+    d_check_raw(checker, block, lane);
+    return true;
+}
+
+static __global__ void __launch_bounds__(THREADS) k_check_blocks(const xci_cuda_block_call call) {
+    const uint64_t index = (uint64_t)blockIdx.x * BLOCKS + threadIdx.x / GROUP;
+    const uint32_t lane = threadIdx.x % GROUP;
+    if (index >= call.count)
+        return;
+    const xci_cuda_block block = call.blocks[index];
+    const xci_cuda_chunk chunk = call.grid.chunks[block.chunk];
+    xci_cuda_checker checker = {};
+    checker.place = d_place_of(call.places, block.chunk, chunk.bytes);
+    checker.segments = d_segments_of(call.grid, chunk);
+    checker.element_bytes = chunk.element_bytes;
+    const bool good = d_check_block(&checker, block, lane);
+    d_sum_tally(&checker.tally, GROUP);
+    if (lane != 0)
+        return;
+    xci_cuda_result result = {};
+    result.block_bytes = block.block_bytes;
+    result.block_codec = block.block_codec;
+    result.status = good ? XORCAST_OK : XORCAST_DATA_CORRUPT;
+    if (good) {
+        result.bytes_changed = checker.tally.bytes;
+        result.elements_changed = checker.tally.elements;
+        result.bits_changed = checker.tally.bits;
+        result.change = checker.tally.change;
+        result.list_bytes = checker.list_bytes;
+    }
+    call.results[index] = result;
+}
+
+extern "C" int xci_cuda_check(const xci_cuda_block_call *call, void *stream) {
+    return d_launch(k_check_blocks, *call, call->count, BLOCKS, THREADS, stream);
+}

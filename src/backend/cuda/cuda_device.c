@@ -1,0 +1,427 @@
+/* The CUDA backend's table (backend/device.h): the runtime's calls and this folder's launchers.
+ * Together they are the plug-in libxorcast_cuda.so, which carries the runtime inside and needs only
+ * a driver.
+ *
+ * Whoever calls the library may work on another GPU: each call makes its own device current and
+ * puts the caller's back. Nor are traces left in the runtime's "last error". */
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/device.h"
+
+#define DECOMPRESS_DRIVER 12080 /* drivers before it do not know the attributes */
+/* Of the driver's enumeration; the runtime has no names for them. */
+#define ATTRIBUTE_DECOMPRESS_MASK 136
+#define ATTRIBUTE_DECOMPRESS_LENGTH 137
+
+typedef struct cuda_device {
+    int ordinal;
+    CUcontext primary;    /* of this device, which frameworks use too */
+    cudaStream_t service; /* for copies that are waited for at once */
+} cuda_device;
+
+/* ---- Entering and leaving ----
+ * The device's primary context is pushed and popped, which needs the driver's calls: the runtime
+ * could only make another device current, and to put the caller's back would begin work on one that
+ * the caller never touched. */
+
+static CUresult(CUDAAPI *push_context)(CUcontext context);
+static CUresult(CUDAAPI *pop_context)(CUcontext *context_out);
+static CUresult(CUDAAPI *retain_primary)(CUcontext *context_out, CUdevice device);
+static CUresult(CUDAAPI *release_primary)(CUdevice device);
+
+static cudaError_t find_call(const char *name, unsigned version, void *place) {
+    enum cudaDriverEntryPointQueryResult found;
+    void *call = NULL;
+    const cudaError_t error =
+        cudaGetDriverEntryPointByVersion(name, &call, version, cudaEnableDefault, &found);
+    if (error == cudaSuccess && (found != cudaDriverEntryPointSuccess || call == NULL))
+        return cudaErrorInsufficientDriver;
+    memcpy(place, &call, sizeof call); /* C has no cast from one to the other */
+    return error;
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static cudaError_t calls_found;
+
+static void find_calls(void) {
+    cudaError_t error = find_call("cuCtxPushCurrent", 4000, &push_context);
+    if (error == cudaSuccess)
+        error = find_call("cuCtxPopCurrent", 4000, &pop_context);
+    if (error == cudaSuccess)
+        error = find_call("cuDevicePrimaryCtxRetain", 7000, &retain_primary);
+    if (error == cudaSuccess)
+        error = find_call("cuDevicePrimaryCtxRelease", 11000, &release_primary);
+    calls_found = error;
+}
+
+static int ordinal_of(void *device) {
+    return ((const cuda_device *)device)->ordinal;
+}
+
+static CUresult enter(void *device) {
+    return push_context(((cuda_device *)device)->primary);
+}
+
+static int leave(cudaError_t error) {
+    CUcontext ours;
+    if (error != cudaSuccess)
+        (void)cudaGetLastError();
+    (void)pop_context(&ours);
+    return (int)error;
+}
+
+/* `call` on the device; evaluates to the table's result. The driver's numbers are the runtime's. */
+#define ON(device, result, call)                                                                   \
+    do {                                                                                           \
+        (result) = (int)enter(device);                                                             \
+        if ((result) == 0)                                                                         \
+            (result) = leave((cudaError_t)(call));                                                 \
+    } while (0)
+
+static const char *error_text(int error) {
+    return cudaGetErrorString((cudaError_t)error);
+}
+static bool error_is_memory(int error) {
+    return error == (int)cudaErrorMemoryAllocation;
+}
+
+/* ---- Devices ---- */
+
+static int count_devices(uint32_t *count_out) {
+    int count = 0;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess)
+        (void)cudaGetLastError();
+    *count_out = (uint32_t)count;
+    return (int)error;
+}
+
+static int open_device(int ordinal, void **device_out) {
+    int error, least, greatest;
+    cuda_device *device = calloc(1, sizeof *device);
+    if (device == NULL)
+        return (int)cudaErrorMemoryAllocation;
+    device->ordinal = ordinal;
+    (void)pthread_once(&once, find_calls);
+    error = (int)calls_found;
+    if (error == 0)
+        error = (int)retain_primary(&device->primary, ordinal);
+    if (error != 0) {
+        free(device);
+        return error;
+    }
+    ON(device, error, cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    if (error == 0)
+        ON(device, error,
+           cudaStreamCreateWithPriority(&device->service, cudaStreamNonBlocking, least));
+    if (error != 0) {
+        (void)release_primary(ordinal);
+        free(device);
+        return error;
+    }
+    *device_out = device;
+    return 0;
+}
+
+static void close_device(void *handle) {
+    cuda_device *device = handle;
+    int error;
+    ON(device, error, cudaStreamDestroy(device->service));
+    (void)error; /* what cannot be closed is gone */
+    (void)release_primary(device->ordinal);
+    free(device);
+}
+
+static cudaError_t describe_engine(int ordinal, xci_device_about *about) {
+    int mask = 0, length = 0;
+    cudaError_t error = cudaSuccess;
+    if (about->driver_version < DECOMPRESS_DRIVER)
+        return cudaSuccess;
+    error = cudaDeviceGetAttribute(&mask, (enum cudaDeviceAttr)ATTRIBUTE_DECOMPRESS_MASK, ordinal);
+    if (error == cudaSuccess && mask != 0)
+        error = cudaDeviceGetAttribute(&length, (enum cudaDeviceAttr)ATTRIBUTE_DECOMPRESS_LENGTH,
+                                       ordinal);
+    if (error == cudaErrorInvalidValue) { /* a runtime that does not pass it on: there is none */
+        (void)cudaGetLastError();
+        return cudaSuccess;
+    }
+    about->decompress_mask = (uint32_t)mask;
+    about->decompress_max_bytes = (uint64_t)length;
+    return error;
+}
+
+static cudaError_t describe_here(int ordinal, xci_device_about *about) {
+    struct cudaDeviceProp properties;
+    int driver, runtime;
+    size_t free_bytes, total_bytes;
+    cudaError_t error = cudaGetDeviceProperties(&properties, ordinal);
+    if (error == cudaSuccess)
+        error = cudaDriverGetVersion(&driver);
+    if (error == cudaSuccess)
+        error = cudaRuntimeGetVersion(&runtime);
+    if (error == cudaSuccess)
+        error = cudaMemGetInfo(&free_bytes, &total_bytes);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetPCIBusId(about->pci, sizeof about->pci, ordinal);
+    if (error != cudaSuccess)
+        return error;
+    snprintf(about->name, sizeof about->name, "%.*s", (int)sizeof about->name - 1, properties.name);
+    snprintf(about->architecture, sizeof about->architecture, "sm_%d%d", properties.major,
+             properties.minor);
+    about->processors = (uint32_t)properties.multiProcessorCount;
+    about->driver_version = (uint32_t)driver;
+    about->runtime_version = (uint32_t)runtime;
+    about->memory_bytes = total_bytes;
+    about->free_bytes = free_bytes;
+    return describe_engine(ordinal, about);
+}
+
+static int describe(void *device, xci_device_about *about_out) {
+    xci_device_about about = {0};
+    int error;
+    ON(device, error, describe_here(ordinal_of(device), &about));
+    if (error == 0)
+        *about_out = about;
+    return error;
+}
+
+static int owns(void *device, const void *address, bool *owns_out) {
+    struct cudaPointerAttributes attributes;
+    int error;
+    ON(device, error, cudaPointerGetAttributes(&attributes, address));
+    if (error == 0)
+        *owns_out =
+            attributes.type == cudaMemoryTypeDevice && attributes.device == ordinal_of(device);
+    return error;
+}
+
+/* ---- Memory ---- */
+
+static int allocate(void *device, uint64_t bytes, void **memory_out) {
+    int error;
+    ON(device, error, cudaMalloc(memory_out, bytes));
+    return error;
+}
+
+static int release(void *device, void *memory) {
+    int error;
+    ON(device, error, cudaFree(memory));
+    return error;
+}
+
+static int allocate_pinned(void *device, uint64_t bytes, void **memory_out) {
+    int error;
+    ON(device, error, cudaHostAlloc(memory_out, bytes, cudaHostAllocPortable));
+    return error;
+}
+
+static int release_pinned(void *device, void *memory) {
+    int error;
+    ON(device, error, cudaFreeHost(memory));
+    return error;
+}
+
+/* ---- Streams and events ---- */
+
+static int quiet(void *device) {
+    int error;
+    ON(device, error, cudaDeviceSynchronize());
+    return error;
+}
+
+/* Of the lowest priority: whoever owns the weights goes first. */
+static int stream_open(void *device, void **stream_out) {
+    int error, least, greatest;
+    ON(device, error, cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    if (error == 0)
+        ON(device, error,
+           cudaStreamCreateWithPriority((cudaStream_t *)stream_out, cudaStreamNonBlocking, least));
+    return error;
+}
+
+static int stream_close(void *device, void *stream) {
+    int error;
+    ON(device, error, cudaStreamDestroy(stream));
+    return error;
+}
+
+static int stream_wait(void *device, void *stream) {
+    int error;
+    ON(device, error, cudaStreamSynchronize(stream));
+    return error;
+}
+
+static int stream_after(void *device, void *stream, void *event) {
+    int error;
+    ON(device, error, cudaStreamWaitEvent(stream, event, 0));
+    return error;
+}
+
+static int event_open(void *device, void **event_out) {
+    int error;
+    ON(device, error, cudaEventCreate((cudaEvent_t *)event_out));
+    return error;
+}
+
+static int event_close(void *device, void *event) {
+    int error;
+    ON(device, error, cudaEventDestroy(event));
+    return error;
+}
+
+static int event_record(void *device, void *event, void *stream) {
+    int error;
+    ON(device, error, cudaEventRecord(event, stream));
+    return error;
+}
+
+static int event_done(void *device, void *event, bool *done_out) {
+    int error;
+    ON(device, error, cudaEventQuery(event));
+    *done_out = error == 0;
+    return error == (int)cudaErrorNotReady ? 0 : error;
+}
+
+static int event_wait(void *device, void *event) {
+    int error;
+    ON(device, error, cudaEventSynchronize(event));
+    return error;
+}
+
+static int event_elapsed(void *device, void *from, void *to, double *milliseconds_out) {
+    float milliseconds = 0;
+    int error;
+    ON(device, error, cudaEventElapsedTime(&milliseconds, from, to));
+    *milliseconds_out = (double)milliseconds;
+    return error;
+}
+
+/* ---- Copies ---- */
+
+static int copy(void *device, void *to, const void *from, uint64_t bytes, void *stream) {
+    int error;
+    ON(device, error, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
+    return error;
+}
+
+static int copy_now(void *device, void *to, const void *from, uint64_t bytes) {
+    const cudaStream_t service = ((const cuda_device *)device)->service;
+    const int error = copy(device, to, from, bytes, service);
+    return error != 0 ? error : stream_wait(device, service);
+}
+
+static int copy_peer(void *device, void *to, void *from_device, const void *from, uint64_t bytes,
+                     void *stream) {
+    int error;
+    ON(device, error,
+       cudaMemcpyPeerAsync(to, ordinal_of(device), from, ordinal_of(from_device), bytes, stream));
+    return error;
+}
+
+static int fill(void *device, void *to, uint8_t value, uint64_t bytes, void *stream) {
+    int error;
+    ON(device, error, cudaMemsetAsync(to, value, bytes, stream));
+    return error;
+}
+
+/* ---- Batched operations ---- */
+
+static int encode(void *device, const xci_cuda_encode_call *call, void *stream) {
+    int error;
+    ON(device, error, xci_cuda_encode(call, stream));
+    return error;
+}
+
+static int check(void *device, const xci_cuda_block_call *call, void *stream) {
+    int error;
+    ON(device, error, xci_cuda_check(call, stream));
+    return error;
+}
+
+static int prepare(void *device, const xci_cuda_block_call *call, void *stream) {
+    int error;
+    ON(device, error, xci_cuda_prepare(call, stream));
+    return error;
+}
+
+static int apply(void *device, const xci_cuda_block_call *call, void *stream) {
+    int error;
+    ON(device, error, xci_cuda_apply(call, stream));
+    return error;
+}
+
+static int digest(void *device, const xci_cuda_digest_call *call, void *stream) {
+    int error;
+    ON(device, error, xci_cuda_digest(call, stream));
+    return error;
+}
+
+static int gather(void *device, const xci_cuda_copy_call *call, void *stream) {
+    int error;
+    ON(device, error, xci_cuda_gather(call, stream));
+    return error;
+}
+
+static int scatter(void *device, const xci_cuda_copy_call *call, void *stream) {
+    int error;
+    ON(device, error, xci_cuda_scatter(call, stream));
+    return error;
+}
+
+static int copy_many(void *device, const xci_cuda_move *moves, uint64_t count, void *stream) {
+    int error;
+    ON(device, error, xci_cuda_copy_many(moves, count, stream));
+    return error;
+}
+
+static const xci_device_ops table = {
+    .abi = XCI_DEVICE_ABI,
+    .table_bytes = sizeof(xci_device_ops),
+    .name = "cuda",
+    .error_text = error_text,
+    .error_is_memory = error_is_memory,
+    .count = count_devices,
+    .open = open_device,
+    .close = close_device,
+    .describe = describe,
+    .owns = owns,
+    .allocate = allocate,
+    .release = release,
+    .allocate_pinned = allocate_pinned,
+    .release_pinned = release_pinned,
+    .quiet = quiet,
+    .stream_open = stream_open,
+    .stream_close = stream_close,
+    .stream_wait = stream_wait,
+    .stream_after = stream_after,
+    .event_open = event_open,
+    .event_close = event_close,
+    .event_record = event_record,
+    .event_done = event_done,
+    .event_wait = event_wait,
+    .event_elapsed = event_elapsed,
+    .copy = copy,
+    .copy_now = copy_now,
+    .copy_peer = copy_peer,
+    .fill = fill,
+    .encode_scratch = xci_cuda_encode_scratch,
+    .encode = encode,
+    .check = check,
+    .prepare = prepare,
+    .apply = apply,
+    .digest = digest,
+    .gather = gather,
+    .scatter = scatter,
+    .copy_many = copy_many,
+};
+
+/* What the library looks for (backend/plugin.c). */
+XORCAST_API const xci_device_ops *xorcast_device_plugin(void);
+const xci_device_ops *xorcast_device_plugin(void) {
+    return &table;
+}

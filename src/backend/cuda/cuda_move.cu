@@ -1,0 +1,41 @@
+/* copy_many: pieces of any length and alignment, a warp a piece. Used for what is small and lies
+ * anywhere: tensors that share a chunk, blocks that must begin at a multiple of 16. */
+#include "backend/cuda/cuda_kernels.h"
+#include "backend/cuda/cuda_launch.cuh"
+#include "backend/cuda/cuda_move.h"
+
+#define THREADS 128u
+#define WARP 32u
+
+typedef struct move_list {
+    const xci_cuda_move *moves;
+    uint64_t count;
+} move_list;
+
+/* Four bytes from any address on. */
+static __device__ __forceinline__ uint32_t d_word_at(const uint8_t *at) {
+    const uint32_t shift = (uint32_t)((uintptr_t)at & 3);
+    const uint32_t *const aligned = (const uint32_t *)(at - shift);
+    return shift == 0 ? aligned[0] : __funnelshift_r(aligned[0], aligned[1], shift * 8);
+}
+
+static __device__ __forceinline__ void d_move(const xci_cuda_move &move, uint32_t lane) {
+    const xci_move_cut cut = xci_cut_move((uintptr_t)move.to, (uintptr_t)move.from, move.bytes);
+    for (uint64_t i = lane; i < cut.first; i += WARP)
+        move.to[i] = move.from[i];
+    for (uint64_t i = cut.first + lane * 4; i < cut.end; i += WARP * 4)
+        *(uint32_t *)(move.to + i) = d_word_at(move.from + i);
+    for (uint64_t i = cut.end + lane; i < move.bytes; i += WARP)
+        move.to[i] = move.from[i];
+}
+
+static __global__ void __launch_bounds__(THREADS) k_copy_pieces(const move_list list) {
+    const uint64_t index = ((uint64_t)blockIdx.x * THREADS + threadIdx.x) / WARP;
+    if (index < list.count)
+        d_move(list.moves[index], threadIdx.x % WARP);
+}
+
+extern "C" int xci_cuda_copy_many(const xci_cuda_move *moves, uint64_t count, void *stream) {
+    const move_list list = {moves, count};
+    return d_launch(k_copy_pieces, list, count, THREADS / WARP, THREADS, stream);
+}

@@ -1,0 +1,60 @@
+/* Device arenas: see device_arena.h. */
+#include "backend/device_arena.h"
+
+#include "base/bytes.h"
+
+/* Steps double up to this, so that no more than this is taken beyond what is used. */
+#define STEP_MIN (UINT64_C(1) << 20)
+#define STEP_MAX (UINT64_C(32) << 20)
+
+void xci_device_arena_open(xci_device_arena *arena, xorcast_context *context) {
+    *arena = (xci_device_arena){.context = context};
+}
+
+void xci_device_arena_close(xci_device_arena *arena) {
+    if (arena->context == NULL)
+        return;
+    for (uint64_t i = 0; i < arena->segment_count; i++)
+        xci_device_release(arena->context, &arena->segments[i]);
+    xci_release(arena->context, arena->segments);
+    *arena = (xci_device_arena){0};
+}
+
+static xorcast_status add_segment(xci_device_arena *arena, uint64_t bytes) {
+    const uint64_t step = xci_min(xci_max(arena->total_bytes, STEP_MIN), STEP_MAX);
+    void *memory = arena->segments;
+    const xorcast_status status =
+        xci_reserve(arena->context, &memory, &arena->capacity_bytes,
+                    (arena->segment_count + 1) * sizeof(xci_device_memory));
+    arena->segments = memory;
+    TRY(status);
+    xci_device_memory *segment = &arena->segments[arena->segment_count];
+    TRY(xci_device_allocate(arena->context, xci_max(bytes, step), segment));
+    arena->total_bytes += segment->bytes;
+    arena->segment_count++;
+    return XORCAST_OK;
+}
+
+xorcast_status xci_device_arena_take(xci_device_arena *arena, uint64_t bytes, uint8_t **at_out) {
+    const uint64_t whole = xci_round_up(bytes, 256);
+    while (arena->open < arena->segment_count &&
+           arena->segments[arena->open].bytes - arena->used < whole) {
+        arena->open++;
+        arena->used = 0;
+    }
+    if (arena->open == arena->segment_count)
+        TRY(add_segment(arena, whole));
+    *at_out = arena->segments[arena->open].at + arena->used;
+    arena->used += whole;
+    return XORCAST_OK;
+}
+
+void xci_device_arena_reset(xci_device_arena *arena) {
+    const uint64_t kept = xci_min(arena->segment_count, arena->open + (arena->used > 0 ? 1 : 0));
+    while (arena->segment_count > kept) {
+        xci_device_memory *last = &arena->segments[--arena->segment_count];
+        arena->total_bytes -= last->bytes;
+        xci_device_release(arena->context, last);
+    }
+    arena->open = arena->used = 0;
+}

@@ -1,0 +1,515 @@
+/* Encoding on a device: see device_encode.h. */
+#include "publish/device_encode.h"
+
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/counts.h"
+#include "base/digest.h"
+#include "base/pool.h"
+#include "publish/device_incoming.h"
+#include "publish/device_shadow.h"
+
+#define OUTPUT_BYTES (UINT64_C(64) << 20) /* of a piece's blocks, unless a group needs more */
+#define PIECE_CHUNKS UINT64_C(16384)      /* half a millisecond; fewer would wait for each other */
+#define BLOCK_ALIGNMENT 16u               /* where apply wants blocks; encode packs them closely */
+#define SPANS 48u                         /* every cut at least halves a piece */
+
+static atomic_uint_fast64_t output_limit = OUTPUT_BYTES;
+
+void xci_device_encoder_limit(uint64_t bytes) {
+    atomic_store(&output_limit, bytes != 0 ? bytes : OUTPUT_BYTES);
+}
+
+/* Ranges of the put that are still to be encoded. */
+typedef struct range_span {
+    uint64_t first, end;
+} range_span;
+
+typedef struct encode_slot {
+    xci_device_memory output;         /* blocks */
+    xci_device_memory tables, pinned; /* results, sizes, moves, blocks */
+    xci_device_memory payload;        /* blocks on the host */
+    void *encoded, *drained;          /* events */
+    range_span ranges;
+    uint64_t first, count; /* chunks */
+    bool busy;
+} encode_slot;
+
+struct xci_device_encoder {
+    xorcast_context *context;
+    xci_pending *pending;
+    xci_device_shadow *shadow;
+    void *caller_stream;
+    void *compute, *drain, *event, *computed;
+    xci_device_incoming incoming;
+    xci_device_memory
+        scratch;              /* of encode, and aligned blocks of the piece that moves the shadow */
+    xci_device_memory bounce; /* a group's scattered chunks */
+    encode_slot slots[2];
+    uint64_t capacity, most_chunks; /* of a piece */
+    uint64_t piece_chunks;          /* how many are expected to fit */
+    const xci_put_range *ranges;    /* of the put */
+    uint8_t *kept;                  /* for each of a piece: its record is booked */
+    range_span spans[SPANS];
+    uint32_t span_count;
+};
+
+/* ---- Tables of a slot: the same places on both sides ----
+ * Results and sizes stand first and go to the host together. */
+
+typedef struct table_offsets {
+    uint64_t used, moves, blocks, bytes;
+} table_offsets;
+
+static table_offsets offsets_for(uint64_t chunks) {
+    table_offsets at;
+    at.used = xci_round_up(chunks * sizeof(xci_cuda_result), 64);
+    at.moves = at.used + 64;
+    at.blocks = at.moves + xci_round_up(chunks * sizeof(xci_cuda_move), 64);
+    at.bytes = at.blocks + xci_round_up(chunks * sizeof(xci_cuda_block), 64);
+    return at;
+}
+
+typedef struct slot_tables {
+    xci_cuda_result *results;
+    uint64_t *used;
+    xci_cuda_move *moves;
+    xci_cuda_block *blocks;
+} slot_tables;
+
+static slot_tables tables_at(const xci_device_encoder *e, uint8_t *base) {
+    const table_offsets at = offsets_for(e->most_chunks);
+    return (slot_tables){(xci_cuda_result *)(void *)base, (uint64_t *)(void *)(base + at.used),
+                         (xci_cuda_move *)(void *)(base + at.moves),
+                         (xci_cuda_block *)(void *)(base + at.blocks)};
+}
+
+static slot_tables host_tables(const xci_device_encoder *e, const encode_slot *slot) {
+    return tables_at(e, slot->pinned.at);
+}
+
+static slot_tables device_tables(const xci_device_encoder *e, const encode_slot *slot) {
+    return tables_at(e, slot->tables.at);
+}
+
+/* ---- Opening and closing ---- */
+
+static xorcast_status open_slot(xci_device_encoder *e, encode_slot *slot) {
+    xorcast_context *context = e->context;
+    const xci_device *device = context->shared->device;
+    const uint64_t tables = offsets_for(e->most_chunks).bytes;
+    XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &slot->encoded));
+    XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &slot->drained));
+    TRY(xci_device_allocate(context, e->capacity + 64, &slot->output));
+    TRY(xci_device_allocate(context, tables, &slot->tables));
+    TRY(xci_pinned_allocate(context, tables, &slot->pinned));
+    return xci_pinned_allocate(context, e->capacity + 64, &slot->payload);
+}
+
+static xorcast_status open_parts(xci_device_encoder *e) {
+    xorcast_context *context = e->context;
+    xorcast_bundle *bundle = e->pending->bundle;
+    const xci_device *device = context->shared->device;
+    void *memory;
+    const uint64_t chunk_bytes = bundle->layout.chunk_bytes;
+    const uint64_t all = bundle->layout.chunk_count << bundle->chunk_log2;
+    e->capacity = xci_max(bundle->group_size_max, xci_min(atomic_load(&output_limit), all));
+    e->most_chunks =
+        xci_max(bundle->group_chunks_max, xci_min(PIECE_CHUNKS, bundle->layout.chunk_count));
+    e->piece_chunks = e->most_chunks;
+    const uint64_t scratch =
+        xci_max(device->ops->encode_scratch(e->most_chunks, (uint32_t)chunk_bytes),
+                e->capacity + (e->most_chunks + 1) * BLOCK_ALIGNMENT);
+    XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->compute));
+    XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->drain));
+    XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->event));
+    XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->computed));
+    TRY(xci_device_incoming_open(&e->incoming, bundle));
+    TRY(xci_device_allocate(context, scratch, &e->scratch));
+    TRY(xci_allocate(context, xci_max(1, bundle->layout.group_count), &memory));
+    e->kept = memory;
+    for (unsigned i = 0; i < 2; i++)
+        TRY(open_slot(e, &e->slots[i]));
+    return XORCAST_OK;
+}
+
+xorcast_status xci_device_encoder_open(xci_pending *pending, void *stream,
+                                       xci_device_encoder **encoder_out) {
+    xorcast_context *context = pending->bundle->context;
+    void *memory;
+    TRY(xci_allocate_zeroed(context, sizeof(xci_device_encoder), &memory));
+    xci_device_encoder *e = memory;
+    e->context = context;
+    e->pending = pending;
+    e->shadow = xci_shadow_device(pending->shadow);
+    e->caller_stream = stream;
+    const xorcast_status status = open_parts(e);
+    if (status < 0) {
+        xci_device_encoder_close(e);
+        return status;
+    }
+    *encoder_out = e;
+    return XORCAST_OK;
+}
+
+void xci_device_encoder_close(xci_device_encoder *e) {
+    if (e == NULL)
+        return;
+    xorcast_context *context = e->context;
+    xci_stream_close(context, &e->compute);
+    xci_stream_close(context, &e->drain);
+    xci_event_close(context, &e->event);
+    xci_event_close(context, &e->computed);
+    for (unsigned i = 0; i < 2; i++) {
+        encode_slot *slot = &e->slots[i];
+        xci_event_close(context, &slot->encoded);
+        xci_event_close(context, &slot->drained);
+        xci_device_release(context, &slot->output);
+        xci_device_release(context, &slot->tables);
+        xci_pinned_release(context, &slot->pinned);
+        xci_pinned_release(context, &slot->payload);
+    }
+    xci_device_incoming_close(&e->incoming);
+    xci_device_release(context, &e->scratch);
+    xci_device_release(context, &e->bounce);
+    xci_release(context, e->kept);
+    xci_release(context, e);
+}
+
+xorcast_status xci_device_encoder_check(xci_device_encoder *e, uint64_t count,
+                                        const uint64_t *indices, const void *const *data) {
+    return xci_device_incoming_check(&e->incoming, count, indices, data);
+}
+
+xorcast_status xci_device_encoder_take(xci_device_encoder *e, uint64_t tensor, const void *data) {
+    return xci_device_incoming_take(&e->incoming, tensor, data);
+}
+
+/* ---- Which piece is next ---- */
+
+static void push_span(xci_device_encoder *e, range_span span) {
+    if (span.first < span.end)
+        e->spans[e->span_count++] = span;
+}
+
+static bool has_scattered(const xci_device_encoder *e, const xci_put_range *range) {
+    for (uint64_t c = range->first; c < range->end; c++)
+        if (e->incoming.at[c] == NULL)
+            return true;
+    return false;
+}
+
+/* Ranges that follow each other without a gap, as many as are expected to fit; a group with
+ * scattered chunks, for which there is one bounce buffer, goes alone. */
+static range_span next_piece(xci_device_encoder *e) {
+    range_span *span = &e->spans[e->span_count - 1];
+    range_span piece = {span->first, span->first + 1};
+    const uint64_t first = e->ranges[piece.first].first;
+    bool scattered = has_scattered(e, &e->ranges[piece.first]);
+    while (piece.end < span->end && !scattered) {
+        const xci_put_range *next = &e->ranges[piece.end];
+        if (next->first != e->ranges[piece.end - 1].end || next->end - first > e->piece_chunks)
+            break;
+        scattered = has_scattered(e, next);
+        if (scattered)
+            break;
+        piece.end++;
+    }
+    span->first = piece.end;
+    if (span->first == span->end)
+        e->span_count--;
+    return piece;
+}
+
+/* ---- To the device ---- */
+
+/* Gives scattered chunks a place in the bounce buffer. */
+static xorcast_status place_scattered(xci_device_encoder *e, const encode_slot *slot,
+                                      bool *any_out) {
+    const xorcast_bundle *bundle = e->pending->bundle;
+    *any_out = false;
+    for (uint64_t c = slot->first; c < slot->first + slot->count; c++) {
+        if (e->incoming.at[c] != NULL)
+            continue;
+        TRY(xci_device_reserve(e->context, &e->bounce,
+                               bundle->group_chunks_max << bundle->chunk_log2));
+        e->incoming.at[c] = e->bounce.at + ((c - slot->first) << bundle->chunk_log2);
+        *any_out = true;
+    }
+    return XORCAST_OK;
+}
+
+static bool in_bounce(const xci_device_encoder *e, uint64_t chunk) {
+    const uintptr_t at = (uintptr_t)e->incoming.at[chunk], base = (uintptr_t)e->bounce.at;
+    return base != 0 && at >= base && at < base + e->bounce.bytes;
+}
+
+static xorcast_status gather_scattered(xci_device_encoder *e, const encode_slot *slot) {
+    const xci_device *device = e->context->shared->device;
+    const xci_device_map *map = e->pending->bundle->map;
+    const uint64_t end = slot->first + slot->count;
+    for (uint64_t c = slot->first; c < end;) {
+        uint64_t stop = c;
+        while (stop < end && in_bounce(e, stop))
+            stop++;
+        const xci_cuda_copy_call call = {map->grid, map->places, c, stop - c,
+                                         e->incoming.device_at + c};
+        if (stop > c)
+            XCI_DEVICE(e->context, "gather weights",
+                       device->ops->gather(device->handle, &call, e->compute));
+        c = stop + (stop == c);
+    }
+    return XORCAST_OK;
+}
+
+static xci_cuda_encode_call call_of(const xci_device_encoder *e, const encode_slot *slot) {
+    const slot_tables on = device_tables(e, slot);
+    const xci_device_map *shadow = xci_device_shadow_map(e->shadow);
+    return (xci_cuda_encode_call){.grid = shadow->grid,
+                                  .old_at = shadow->places.direct,
+                                  .new_at = (const uint8_t *const *)e->incoming.device_at,
+                                  .first = slot->first,
+                                  .count = slot->count,
+                                  .codec = e->pending->workers[0].writer.encoding.codec,
+                                  .blocks = slot->output.at,
+                                  .capacity = e->capacity,
+                                  .results = on.results,
+                                  .used_bytes = on.used,
+                                  .scratch = e->scratch.at,
+                                  .scratch_bytes = e->scratch.bytes};
+}
+
+static xorcast_status start_encode(xci_device_encoder *e, encode_slot *slot, bool scattered) {
+    xorcast_context *context = e->context;
+    const xci_device *device = context->shared->device;
+    const xci_cuda_encode_call call = call_of(e, slot);
+    const uint64_t at = slot->first * sizeof(uint8_t *);
+    XCI_DEVICE(context, "copy a table",
+               device->ops->copy(device->handle, e->incoming.table.at + at,
+                                 e->incoming.pinned.at + at, slot->count * sizeof(uint8_t *),
+                                 e->compute));
+    if (scattered)
+        TRY(gather_scattered(e, slot));
+    XCI_DEVICE(context, "encode weights", device->ops->encode(device->handle, &call, e->compute));
+    TRY(xci_stream_follow(context, e->drain, e->compute, e->computed));
+    XCI_DEVICE(context, "copy results",
+               device->ops->copy(device->handle, slot->pinned.at, slot->tables.at,
+                                 offsets_for(e->most_chunks).moves, e->drain));
+    XCI_DEVICE(context, "mark a stream",
+               device->ops->event_record(device->handle, slot->encoded, e->drain));
+    return XORCAST_OK;
+}
+
+static xorcast_status launch(xci_device_encoder *e, encode_slot *slot) {
+    bool scattered;
+    slot->ranges = next_piece(e);
+    slot->first = e->ranges[slot->ranges.first].first;
+    slot->count = e->ranges[slot->ranges.end - 1].end - slot->first;
+    slot->busy = true;
+    TRY(place_scattered(e, slot, &scattered));
+    const xorcast_status status = start_encode(e, slot, scattered);
+    if (scattered) /* the table is on its way; the host's entries mark what is scattered */
+        XCI_DEVICE(e->context, "encode weights",
+                   e->context->shared->device->ops->stream_wait(e->context->shared->device->handle,
+                                                                e->compute));
+    for (uint64_t c = slot->first; scattered && c < slot->first + slot->count; c++)
+        if (in_bounce(e, c))
+            e->incoming.at[c] = NULL;
+    return status;
+}
+
+/* ---- To records ---- */
+
+typedef struct take_job {
+    xci_device_encoder *e;
+    const encode_slot *slot;
+} take_job;
+
+/* What a range of the piece came to. */
+static void collect(const take_job *job, const xci_put_range *range, xci_encode_worker *worker,
+                    xci_piece *piece) {
+    const xorcast_bundle *bundle = job->e->pending->bundle;
+    const slot_tables on = host_tables(job->e, job->slot);
+    xci_record *record = &piece->record;
+    xci_chunk chunk;
+    memset(piece, 0, sizeof *piece);
+    record->group = range->group;
+    record->blocks = worker->blocks;
+    for (uint64_t c = range->first; c < range->end; c++) {
+        const xci_cuda_result *result = &on.results[c - job->slot->first];
+        if (c == range->first)
+            xci_bundle_chunk(bundle, c, NULL, &chunk);
+        else
+            xci_bundle_next_chunk(bundle, NULL, &chunk);
+        xci_piece_cover(piece, chunk.segments, chunk.segment_count, chunk.element_bytes);
+        if (result->block_bytes == 0)
+            continue;
+        if (record->block_count == 0)
+            record->payload = job->slot->payload.at + result->block_offset;
+        record->blocks[record->block_count++] =
+            (xci_block){(uint32_t)(c - bundle->group_first[range->group]), result->block_codec,
+                        chunk.element_bytes, result->block_bytes, chunk.bytes};
+        record->raw_bytes += result->block_bytes;
+        piece->counts.bits_changed += result->bits_changed;
+        piece->counts.bytes_changed += result->bytes_changed;
+        piece->counts.elements_changed += result->elements_changed;
+        piece->counts.chunks_changed++;
+        xci_digest_merge(&piece->change, &result->change);
+    }
+}
+
+static xorcast_status take_range(void *user, uint64_t index, uint32_t worker_index) {
+    const take_job *job = user;
+    xci_device_encoder *e = job->e;
+    const xci_put_range *range = &e->ranges[job->slot->ranges.first + index];
+    xci_piece piece;
+    collect(job, range, &e->pending->workers[worker_index], &piece);
+    TRY(xci_pending_book(e->pending, range, worker_index, &piece, 0));
+    e->kept[index] = 1;
+    if (piece.record.block_count > 0 && !xci_device_shadow_on_device(e->shadow))
+        xci_shadow_move(e->pending->shadow, worker_index, &piece.record);
+    return xci_pending_seen(e->pending, range, worker_index);
+}
+
+/* ---- The shadow moves along ---- */
+
+/* Lists the blocks of what was booked: where they are, and where apply finds them aligned. */
+static uint64_t list_moves(const xci_device_encoder *e, const encode_slot *slot) {
+    const slot_tables on = host_tables(e, slot);
+    uint64_t count = 0, at = 0;
+    for (uint64_t r = slot->ranges.first; r < slot->ranges.end; r++) {
+        if (!e->kept[r - slot->ranges.first])
+            continue;
+        for (uint64_t c = e->ranges[r].first; c < e->ranges[r].end; c++) {
+            const xci_cuda_result *result = &on.results[c - slot->first];
+            if (result->block_bytes == 0)
+                continue;
+            on.moves[count] = (xci_cuda_move){slot->output.at + result->block_offset,
+                                              e->scratch.at + at, result->block_bytes};
+            on.blocks[count++] =
+                (xci_cuda_block){e->scratch.at + at, result->block_bytes, result->block_codec, c};
+            at += xci_round_up(result->block_bytes, BLOCK_ALIGNMENT);
+        }
+    }
+    return count;
+}
+
+static xorcast_status move_shadow(xci_device_encoder *e, const encode_slot *slot) {
+    xorcast_context *context = e->context;
+    const xci_device *device = context->shared->device;
+    const slot_tables to = device_tables(e, slot), from = host_tables(e, slot);
+    const xci_device_map *shadow = xci_device_shadow_map(e->shadow);
+    const uint64_t count = list_moves(e, slot);
+    const xci_cuda_block_call call = {
+        .grid = shadow->grid, .places = shadow->places, .blocks = to.blocks, .count = count};
+    if (count == 0)
+        return XORCAST_OK;
+    XCI_DEVICE(context, "copy a table",
+               device->ops->copy(device->handle, to.moves, from.moves,
+                                 count * sizeof(xci_cuda_move), e->compute));
+    XCI_DEVICE(context, "copy a table",
+               device->ops->copy(device->handle, to.blocks, from.blocks,
+                                 count * sizeof(xci_cuda_block), e->compute));
+    XCI_DEVICE(context, "align blocks",
+               device->ops->copy_many(device->handle, to.moves, count, e->compute));
+    XCI_DEVICE(context, "move the shadow", device->ops->apply(device->handle, &call, e->compute));
+    return XORCAST_OK;
+}
+
+/* ---- A piece that is encoded ---- */
+
+/* The blocks did not fit: the piece is cut, by the sizes that are known now. */
+static void cut(xci_device_encoder *e, const encode_slot *slot) {
+    const slot_tables on = host_tables(e, slot);
+    uint64_t used = 0, fits = 0;
+    while (fits < slot->count && used + on.results[fits].block_bytes <= e->capacity)
+        used += on.results[fits++].block_bytes;
+    e->piece_chunks = xci_max(1, xci_min(fits, slot->count / 2));
+    push_span(e, slot->ranges);
+}
+
+static xorcast_status drain(xci_device_encoder *e, encode_slot *slot, uint64_t used) {
+    xorcast_context *context = e->context;
+    const xci_device *device = context->shared->device;
+    XCI_DEVICE(
+        context, "copy blocks",
+        device->ops->copy(device->handle, slot->payload.at, slot->output.at, used, e->drain));
+    XCI_DEVICE(context, "mark a stream",
+               device->ops->event_record(device->handle, slot->drained, e->drain));
+    XCI_DEVICE(context, "copy blocks", device->ops->event_wait(device->handle, slot->drained));
+    return XORCAST_OK;
+}
+
+static xorcast_status complete(xci_device_encoder *e, encode_slot *slot) {
+    const xci_device *device = e->context->shared->device;
+    const uint64_t begun = xci_now_ns();
+    if (!slot->busy)
+        return XORCAST_OK;
+    slot->busy = false;
+    XCI_DEVICE(e->context, "encode weights",
+               device->ops->event_wait(device->handle, slot->encoded));
+    const uint64_t used = *host_tables(e, slot).used;
+    if (used > e->capacity) {
+        cut(e, slot);
+        return XORCAST_OK;
+    }
+    if (used < e->capacity / 3)
+        e->piece_chunks = xci_min(e->most_chunks, 2 * e->piece_chunks);
+    if (used > 0)
+        TRY(drain(e, slot, used));
+    const uint64_t count = slot->ranges.end - slot->ranges.first;
+    e->pending->encode_ns += xci_now_ns() - begun;
+    memset(e->kept, 0, count);
+    take_job job = {e, slot};
+    const xorcast_status status = xci_pool_run(e->context->shared->pool, count, take_range, &job);
+    if (xci_device_shadow_on_device(e->shadow)) {
+        const xorcast_status moved = move_shadow(e, slot);
+        if (moved < 0)
+            xci_device_shadow_lose(e->shadow);
+        TRY(moved);
+    }
+    return status;
+}
+
+static xorcast_status run_pieces(xci_device_encoder *e) {
+    unsigned turn = 0;
+    while (e->span_count > 0 || e->slots[0].busy || e->slots[1].busy) {
+        encode_slot *slot = &e->slots[turn];
+        turn ^= 1;
+        TRY(complete(e, slot));
+        if (e->span_count > 0)
+            TRY(launch(e, slot));
+    }
+    return XORCAST_OK;
+}
+
+/* The put is over: nothing is read any more, and the shadow has moved. */
+static xorcast_status come_to_rest(xci_device_encoder *e) {
+    const xci_device *device = e->context->shared->device;
+    const int computed = device->ops->stream_wait(device->handle, e->compute);
+    const int drained = device->ops->stream_wait(device->handle, e->drain);
+    e->slots[0].busy = e->slots[1].busy = false;
+    if (computed != 0)
+        xci_device_shadow_lose(e->shadow);
+    XCI_DEVICE(e->context, "encode weights", computed);
+    XCI_DEVICE(e->context, "copy blocks", drained);
+    return XORCAST_OK;
+}
+
+xorcast_status xci_device_encoder_run(xci_device_encoder *e, const xci_put_range *ranges,
+                                      uint64_t first, uint64_t end, bool all) {
+    e->ranges = ranges;
+    e->span_count = 0;
+    push_span(e, (range_span){first, end});
+    xci_shadow_lock_all(e->pending->shadow);
+    xorcast_status status = xci_stream_follow(e->context, e->compute, e->caller_stream, e->event);
+    if (status == XORCAST_OK)
+        status = xci_device_incoming_gather(&e->incoming, all, e->compute);
+    if (status == XORCAST_OK)
+        status = run_pieces(e);
+    const xorcast_status rested = come_to_rest(e);
+    xci_shadow_unlock_all(e->pending->shadow);
+    return status < 0 ? status : rested;
+}

@@ -1,0 +1,36 @@
+/* Encoding on a device: what put hands over, piece by piece, beside what is published, to blocks on
+ * the host and a shadow that has moved along.
+ *
+ *     compute stream   encode A | encode B | move shadow by A | encode C | ...
+ *     drain stream              | sizes of A, blocks of A | sizes of B, ...
+ *     host                                                | records of A (pool) | ...
+ *
+ * A piece is as many groups as the output buffer is expected to take; if it takes fewer, the piece
+ * is cut and encoded again. pending.c owns the version; this owns device memory and streams. */
+#ifndef XCI_DEVICE_ENCODE_H
+#define XCI_DEVICE_ENCODE_H
+
+#include "publish/pending.h"
+
+/* `stream` is where the caller works: put reads what is written by work that is queued there. */
+xorcast_status xci_device_encoder_open(xci_pending *pending, void *stream,
+                                       xci_device_encoder **encoder_out);
+void xci_device_encoder_close(xci_device_encoder *encoder); /* NULL is allowed */
+
+/* Before anything of a put is booked: BAD_ARGUMENT. */
+xorcast_status xci_device_encoder_check(xci_device_encoder *encoder, uint64_t count,
+                                        const uint64_t *indices, const void *const *data);
+/* One tensor of the put: its new bytes, or NULL for the bundle's own memory. */
+xorcast_status xci_device_encoder_take(xci_device_encoder *encoder, uint64_t tensor,
+                                       const void *data);
+/* All tensors of the put are taken; `ranges` [first, end) of chunks are complete with it. `all`:
+ * every tensor of the bundle was, from its own memory. When it returns, memory that was handed over
+ * is not read any more. */
+xorcast_status xci_device_encoder_run(xci_device_encoder *encoder, const xci_put_range *ranges,
+                                      uint64_t first, uint64_t end, bool all);
+
+/* Test hook: encoders that are opened from now on take this for the room of a piece's blocks (but
+ * never less than a group needs); 0: as ever. */
+void xci_device_encoder_limit(uint64_t bytes);
+
+#endif

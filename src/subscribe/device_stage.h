@@ -1,0 +1,22 @@
+/* Staging for weights in device memory: blocks go there as they are, the device checks them against
+ * the old words, and the host only books the results. stage.h says what stage does; this is its
+ * other half. */
+#ifndef XCI_DEVICE_STAGE_H
+#define XCI_DEVICE_STAGE_H
+
+#include "delta/device_load.h"
+#include "subscribe/stage.h"
+
+xorcast_status xci_device_stage_open(xci_stage *stage);
+void xci_device_stage_close(xci_stage *stage);
+/* Drops what is staged. */
+void xci_device_stage_reset(xci_stage *stage);
+/* After what is queued on the device's default stream. */
+xorcast_status xci_device_stage_begin(xci_stage *stage);
+/* The records of the stage's present part, and what is to be checked of them and of it. Work goes
+ * on behind the call. */
+xorcast_status xci_device_stage_part(xci_stage *stage, const xci_load_beside *beside);
+/* Until everything is checked and listed. */
+xorcast_status xci_device_stage_finish(xci_stage *stage);
+
+#endif

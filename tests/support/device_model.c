@@ -1,0 +1,96 @@
+/* Models in device memory: see device_model.h. */
+#include "support/device_model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backend/device.h"
+#include "support/fake_device.h"
+
+const char *test_device_name(void) {
+    const char *name = getenv("XORCAST_TEST_DEVICE");
+    fake_device_register();
+    return name != NULL && name[0] != 0 ? name : "fake";
+}
+
+bool test_device_is_fake(void) {
+    return strcmp(test_device_name(), "fake") == 0;
+}
+
+xorcast_context *test_device_context_with(const xorcast_context_options *options) {
+    xorcast_context_options with = *options;
+    xorcast_context *context;
+    with.backend = test_device_name();
+    assert_int_equal(xorcast_context_create(&with, &context), XORCAST_OK);
+    return context;
+}
+
+xorcast_context *test_device_context(uint32_t threads) {
+    xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
+    options.threads = threads;
+    options.log_level = XORCAST_LOG_ERROR;
+    return test_device_context_with(&options);
+}
+
+void *device_memory(xorcast_context *context, uint64_t bytes) {
+    const xci_device *device = context->shared->device;
+    void *memory;
+    assert_int_equal(device->ops->allocate(device->handle, bytes, &memory), 0);
+    return memory;
+}
+
+void device_memory_free(xorcast_context *context, void *memory) {
+    const xci_device *device = context->shared->device;
+    assert_int_equal(device->ops->release(device->handle, memory), 0);
+}
+
+void device_put(xorcast_context *context, void *to, const void *from, uint64_t bytes) {
+    const xci_device *device = context->shared->device;
+    if (bytes > 0)
+        assert_int_equal(device->ops->copy_now(device->handle, to, from, bytes), 0);
+}
+
+void device_get(xorcast_context *context, void *to, const void *from, uint64_t bytes) {
+    device_put(context, to, from, bytes);
+}
+
+void device_model_create(xorcast_context *context, model *to, const model *from) {
+    *to = *from;
+    to->memory_kind = XORCAST_MEMORY_DEVICE;
+    for (uint32_t i = 0; i < to->count; i++)
+        to->tensors[i].data = device_memory(context, to->tensors[i].bytes + 1);
+    device_model_put(context, to, from);
+}
+
+void device_model_free(xorcast_context *context, model *m) {
+    for (uint32_t i = 0; i < m->count; i++)
+        device_memory_free(context, m->tensors[i].data);
+    m->count = 0;
+}
+
+void device_model_put(xorcast_context *context, model *to, const model *from) {
+    for (uint32_t i = 0; i < to->count; i++)
+        device_put(context, to->tensors[i].data, from->tensors[i].data, to->tensors[i].bytes);
+}
+
+void device_model_get(xorcast_context *context, const model *from, model *to) {
+    for (uint32_t i = 0; i < to->count; i++)
+        device_get(context, to->tensors[i].data, from->tensors[i].data, to->tensors[i].bytes);
+}
+
+bool device_model_equal(xorcast_context *context, const model *device, const model *host) {
+    bool equal = true;
+    for (uint32_t i = 0; i < host->count && equal; i++) {
+        const uint64_t bytes = host->tensors[i].bytes;
+        uint8_t *copy = malloc(bytes + 1);
+        assert_non_null(copy);
+        device_get(context, copy, device->tensors[i].data, bytes);
+        equal = memcmp(copy, host->tensors[i].data, bytes) == 0;
+        free(copy);
+    }
+    return equal;
+}

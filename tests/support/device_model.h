@@ -1,0 +1,29 @@
+/* The test model in device memory: of the stand-in device, or of the real one that
+ * XORCAST_TEST_DEVICE names ("cuda"). */
+#ifndef TEST_DEVICE_MODEL_H
+#define TEST_DEVICE_MODEL_H
+
+#include "support/model.h"
+
+/* The name of the backend under test; the stand-in is registered. */
+const char *test_device_name(void);
+bool test_device_is_fake(void);
+/* A context with its device open. */
+xorcast_context *test_device_context(uint32_t threads);
+xorcast_context *test_device_context_with(const xorcast_context_options *options);
+
+/* A model of the same names and shapes whose data are device addresses; the bytes of `from`. */
+void device_model_create(xorcast_context *context, model *to, const model *from);
+void device_model_free(xorcast_context *context, model *m);
+/* Bytes to the device and back. */
+void device_model_put(xorcast_context *context, model *to, const model *from);
+void device_model_get(xorcast_context *context, const model *from, model *to);
+/* Whether the device holds the bytes of `host`. */
+bool device_model_equal(xorcast_context *context, const model *device, const model *host);
+
+void *device_memory(xorcast_context *context, uint64_t bytes);
+void device_memory_free(xorcast_context *context, void *memory);
+void device_put(xorcast_context *context, void *to, const void *from, uint64_t bytes);
+void device_get(xorcast_context *context, void *to, const void *from, uint64_t bytes);
+
+#endif

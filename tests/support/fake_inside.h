@@ -1,0 +1,86 @@
+/* What the files of the stand-in device share. Tests include fake_device.h. */
+#ifndef TEST_FAKE_INSIDE_H
+#define TEST_FAKE_INSIDE_H
+
+#include <pthread.h>
+
+#include "backend/device.h"
+
+#define FAKE_DEVICES 2
+
+typedef struct fake_stream fake_stream;
+typedef struct fake_device {
+    int ordinal;
+    pthread_mutex_t lock; /* guards the streams and runs their work, one piece at a time */
+    fake_stream *streams; /* a list; closed ones too, until the device is closed */
+    fake_stream *normal;  /* the default one */
+} fake_device;
+
+/* One piece of work. Runs with the device locked; gives an error. */
+typedef struct fake_work {
+    int (*run)(struct fake_work *work);
+    struct fake_work *next;
+    uint64_t number;             /* in its stream, from 1 on */
+    fake_stream *other;          /* to wait for: up to `until` */
+    uint64_t until;
+    void *event;                 /* to stamp */
+    union {
+        struct { void *to; const void *from; uint64_t bytes; } copy;
+        struct { void *to; uint8_t value; uint64_t bytes; } fill;
+        struct { const xci_cuda_move *moves; uint64_t count; } many;
+        xci_cuda_encode_call encode;
+        xci_cuda_block_call block;
+        xci_cuda_digest_call digest;
+        xci_cuda_copy_call pieces;
+    } call;
+} fake_work;
+
+_Noreturn void fake_stop(const char *what);
+/* To be asked first in every call that can fail, and before every piece of work. */
+int fake_call(void);
+int fake_work_call(void);
+void fake_count_thing(int change);
+/* Where the device sees `bytes` at an address; they must lie in one allocation. */
+void *fake_real(const void *address, uint64_t bytes);
+
+void fake_streams_open(fake_device *device);
+void fake_streams_close(fake_device *device);
+/* Puts a copy of `work` on a stream. */
+int fake_put(void *device, void *stream, const fake_work *work);
+int fake_run_all(void *device);
+
+int fake_owns(void *device, const void *address, bool *owns_out);
+int fake_allocate(void *device, uint64_t bytes, void **memory_out);
+int fake_release(void *device, void *memory);
+int fake_allocate_pinned(void *device, uint64_t bytes, void **memory_out);
+int fake_release_pinned(void *device, void *memory);
+
+int fake_quiet(void *device);
+int fake_stream_open(void *device, void **stream_out);
+int fake_stream_close(void *device, void *stream);
+int fake_stream_wait(void *device, void *stream);
+int fake_stream_after(void *device, void *stream, void *event);
+int fake_event_open(void *device, void **event_out);
+int fake_event_close(void *device, void *event);
+int fake_event_record(void *device, void *event, void *stream);
+int fake_event_done(void *device, void *event, bool *done_out);
+int fake_event_wait(void *device, void *event);
+int fake_event_elapsed(void *device, void *from, void *to, double *milliseconds_out);
+
+int fake_copy(void *device, void *to, const void *from, uint64_t bytes, void *stream);
+int fake_copy_now(void *device, void *to, const void *from, uint64_t bytes);
+int fake_copy_peer(void *device, void *to, void *from_device, const void *from, uint64_t bytes,
+                   void *stream);
+int fake_fill(void *device, void *to, uint8_t value, uint64_t bytes, void *stream);
+
+uint64_t fake_encode_scratch(uint64_t count, uint32_t chunk_bytes);
+int fake_encode(void *device, const xci_cuda_encode_call *call, void *stream);
+int fake_check(void *device, const xci_cuda_block_call *call, void *stream);
+int fake_prepare(void *device, const xci_cuda_block_call *call, void *stream);
+int fake_apply(void *device, const xci_cuda_block_call *call, void *stream);
+int fake_digest(void *device, const xci_cuda_digest_call *call, void *stream);
+int fake_gather(void *device, const xci_cuda_copy_call *call, void *stream);
+int fake_scatter(void *device, const xci_cuda_copy_call *call, void *stream);
+int fake_copy_many(void *device, const xci_cuda_move *moves, uint64_t count, void *stream);
+
+#endif

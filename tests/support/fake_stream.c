@@ -1,0 +1,230 @@
+/* Streams and events of the stand-in device. A stream is a queue that runs only as far as someone
+ * waits for it. Owns what is queued. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "support/fake_inside.h"
+
+struct fake_stream {
+    fake_stream *next;
+    fake_work *first, *last;
+    uint64_t queued, done; /* numbers of pieces */
+    bool closed;
+};
+
+typedef struct fake_event {
+    fake_stream *stream; /* NULL: never recorded */
+    uint64_t until, stamp_ns;
+    uint32_t references; /* its owner, and queued pieces that stamp it */
+} fake_event;
+
+static fake_stream *add_stream(fake_device *device) {
+    fake_stream *stream = calloc(1, sizeof *stream);
+    stream->next = device->streams;
+    device->streams = stream;
+    return stream;
+}
+
+void fake_streams_open(fake_device *device) {
+    device->normal = add_stream(device);
+}
+
+static void drop_event(fake_event *event) {
+    if (event != NULL && --event->references == 0)
+        free(event);
+}
+
+void fake_streams_close(fake_device *device) {
+    for (fake_stream *stream = device->streams, *next; stream != NULL; stream = next) {
+        next = stream->next;
+        for (fake_work *work = stream->first, *after; work != NULL; work = after) {
+            after = work->next;
+            drop_event(work->event);
+            free(work);
+        }
+        free(stream);
+    }
+}
+
+/* Runs a stream up to a piece; what a piece waits for runs first. The device is locked. */
+static int run_until(fake_stream *stream, uint64_t until) {
+    int error = 0;
+    while (stream->done < until && stream->first != NULL) {
+        fake_work *work = stream->first;
+        if (work->other != NULL)
+            error = run_until(work->other, work->until) != 0 ? 719 : error;
+        stream->first = work->next;
+        if (stream->first == NULL)
+            stream->last = NULL;
+        stream->done = work->number;
+        const int failed = work->run != NULL ? fake_work_call() : 0;
+        error = failed != 0 ? failed : error;
+        if (work->run != NULL && failed == 0 && work->run(work) != 0)
+            error = 719;
+        if (work->event != NULL)
+            ((fake_event *)work->event)->stamp_ns = xci_now_ns();
+        drop_event(work->event);
+        free(work);
+    }
+    return error;
+}
+
+static fake_stream *stream_of(fake_device *device, void *stream) {
+    fake_stream *found = stream == NULL ? device->normal : stream;
+    if (found->closed)
+        fake_stop("work on a stream that was closed");
+    return found;
+}
+
+int fake_put(void *handle, void *stream, const fake_work *work) {
+    fake_device *device = handle;
+    const int error = fake_call();
+    if (error != 0)
+        return error;
+    pthread_mutex_lock(&device->lock);
+    fake_stream *to = stream_of(device, stream);
+    fake_work *copy = malloc(sizeof *copy);
+    *copy = *work;
+    copy->next = NULL;
+    copy->number = ++to->queued;
+    if (to->last != NULL)
+        to->last->next = copy;
+    else
+        to->first = copy;
+    to->last = copy;
+    pthread_mutex_unlock(&device->lock);
+    return 0;
+}
+
+int fake_run_all(void *handle) {
+    fake_device *device = handle;
+    int error = 0;
+    pthread_mutex_lock(&device->lock);
+    for (fake_stream *stream = device->streams; stream != NULL; stream = stream->next) {
+        const int one = run_until(stream, stream->queued);
+        error = one != 0 ? one : error;
+    }
+    pthread_mutex_unlock(&device->lock);
+    return error;
+}
+
+int fake_quiet(void *device) {
+    const int error = fake_call();
+    return error != 0 ? error : fake_run_all(device);
+}
+
+/* ---- Streams ---- */
+
+int fake_stream_open(void *handle, void **stream_out) {
+    fake_device *device = handle;
+    const int error = fake_call();
+    if (error != 0)
+        return error;
+    pthread_mutex_lock(&device->lock);
+    *stream_out = add_stream(device);
+    pthread_mutex_unlock(&device->lock);
+    fake_count_thing(1);
+    return 0;
+}
+
+/* Work that is queued still runs, when something waits for it. */
+int fake_stream_close(void *handle, void *stream) {
+    fake_device *device = handle;
+    pthread_mutex_lock(&device->lock);
+    stream_of(device, stream)->closed = true;
+    pthread_mutex_unlock(&device->lock);
+    fake_count_thing(-1);
+    return fake_call();
+}
+
+int fake_stream_wait(void *handle, void *stream) {
+    fake_device *device = handle;
+    const int error = fake_call();
+    if (error != 0)
+        return error;
+    pthread_mutex_lock(&device->lock);
+    fake_stream *of = stream_of(device, stream);
+    const int ran = run_until(of, of->queued);
+    pthread_mutex_unlock(&device->lock);
+    return ran;
+}
+
+int fake_stream_after(void *handle, void *stream, void *event) {
+    fake_event *of = event;
+    const fake_work work = {.other = of->stream, .until = of->until};
+    return fake_put(handle, stream, &work);
+}
+
+/* ---- Events ---- */
+
+int fake_event_open(void *device, void **event_out) {
+    (void)device;
+    const int error = fake_call();
+    if (error != 0)
+        return error;
+    fake_event *event = calloc(1, sizeof *event);
+    event->references = 1;
+    *event_out = event;
+    fake_count_thing(1);
+    return 0;
+}
+
+int fake_event_close(void *handle, void *event) {
+    fake_device *device = handle;
+    pthread_mutex_lock(&device->lock);
+    drop_event(event);
+    pthread_mutex_unlock(&device->lock);
+    fake_count_thing(-1);
+    return fake_call();
+}
+
+int fake_event_record(void *handle, void *event, void *stream) {
+    fake_device *device = handle;
+    fake_event *of = event;
+    const fake_work work = {.event = event};
+    const int error = fake_put(handle, stream, &work);
+    if (error != 0)
+        return error;
+    pthread_mutex_lock(&device->lock);
+    of->stream = stream_of(device, stream);
+    of->until = of->stream->queued;
+    of->references++;
+    pthread_mutex_unlock(&device->lock);
+    return 0;
+}
+
+/* Each question is time that passes: one more piece runs. */
+int fake_event_done(void *handle, void *event, bool *done_out) {
+    fake_device *device = handle;
+    fake_event *of = event;
+    const int error = fake_call();
+    if (error != 0)
+        return error;
+    pthread_mutex_lock(&device->lock);
+    int ran = 0;
+    *done_out = of->stream == NULL || of->stream->done >= of->until;
+    if (!*done_out)
+        ran = run_until(of->stream, of->stream->done + 1);
+    pthread_mutex_unlock(&device->lock);
+    return ran;
+}
+
+int fake_event_wait(void *handle, void *event) {
+    fake_device *device = handle;
+    fake_event *of = event;
+    const int error = fake_call();
+    if (error != 0)
+        return error;
+    pthread_mutex_lock(&device->lock);
+    const int ran = of->stream != NULL ? run_until(of->stream, of->until) : 0;
+    pthread_mutex_unlock(&device->lock);
+    return ran;
+}
+
+int fake_event_elapsed(void *handle, void *from, void *to, double *milliseconds_out) {
+    (void)handle;
+    const fake_event *a = from, *b = to;
+    *milliseconds_out = (double)(b->stamp_ns - a->stamp_ns) / 1e6;
+    return fake_call();
+}
