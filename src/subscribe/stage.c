@@ -254,8 +254,12 @@ static xorcast_status compact(xci_stage_worker *worker, xorcast_context *context
     const uint8_t *made = worker->made;
     for (uint64_t i = 0; i < group->ready_count; i++) {
         xci_ready *ready = &group->ready[i];
-        memcpy(at, ready->block != NULL ? ready->block : made, ready->block_bytes);
-        made += ready->block == NULL ? ready->block_bytes : 0;
+        const uint8_t *from = ready->block;
+        if (from == NULL) {
+            from = made;
+            made += ready->block_bytes;
+        }
+        memcpy(at, from, ready->block_bytes);
         ready->block = at;
         at += ready->block_bytes;
     }
