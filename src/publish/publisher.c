@@ -287,7 +287,9 @@ static xorcast_status publish(publication *p) {
     fill_manifest(publisher, &p->manifest);
     TRY(put_objects(p));
     TRY(xci_version_log_add(publisher->log, &p->manifest.info));
-    publisher->version = p->manifest.info.target;
+    /* The run's name stays untouched: threads of the link read it. */
+    publisher->version.step = p->manifest.info.target.step;
+    publisher->version.digest = p->manifest.info.target.digest;
     publisher->link->host_announce(publisher->host, publisher->version.step);
     return XORCAST_OK;
 }
