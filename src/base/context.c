@@ -123,6 +123,21 @@ void xci_log(xorcast_context *context, xorcast_log_level level, const char *form
     log_text(context, level, text);
 }
 
+static _Thread_local xci_failure thread_failure;
+
+const xci_failure *xci_thread_failure(void) {
+    return &thread_failure;
+}
+
+void xci_record_again(const xci_failure *failure) {
+    xorcast_context *context = failure->context;
+    if (context == NULL)
+        return;
+    pthread_mutex_lock(&context->lock);
+    context->error = failure->error;
+    pthread_mutex_unlock(&context->lock);
+}
+
 xorcast_status xci_fail(xorcast_context *context, xorcast_status status, xci_place place,
                         const char *format, ...) {
     xorcast_error error = {status, place.os_error, 0, place.tensor, place.chunk, {0}};
@@ -130,9 +145,8 @@ xorcast_status xci_fail(xorcast_context *context, xorcast_status status, xci_pla
     va_start(arguments, format);
     vsnprintf(error.text, sizeof error.text, format, arguments);
     va_end(arguments);
-    pthread_mutex_lock(&context->lock);
-    context->error = error;
-    pthread_mutex_unlock(&context->lock);
+    thread_failure = (xci_failure){context, error};
+    xci_record_again(&thread_failure);
     xci_log(context, XORCAST_LOG_DEBUG, "%s: %s", xorcast_status_name(status), error.text);
     return status;
 }

@@ -336,14 +336,13 @@ xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest,
 
 /* Says which tensors a damaged record belongs to. */
 static xorcast_status name_group(xci_stage *stage, xorcast_status status, uint64_t group) {
-    xorcast_error error;
     char words[300];
     xorcast_context *context = stage->bundle->context;
     if (status != XORCAST_DATA_CORRUPT || group >= stage->bundle->layout.group_count)
         return status;
     const uint64_t chunk = stage->bundle->group_first[group];
     const xci_place place = {xci_bundle_tensor_of(stage->bundle, chunk), chunk, 0};
-    xorcast_last_error(context, &error);
+    const xorcast_error error = xci_thread_failure()->error; /* not another group's */
     FAIL_AT(context, status, place, "from %s on: %.180s",
             xci_chunk_words(stage->bundle, chunk, words, sizeof words), error.text);
 }
