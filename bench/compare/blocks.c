@@ -4,7 +4,7 @@
  *     encoded = (chunks left out before, size of the block or 0 for raw, block)...
  *     ready   = (tensor, offset, count, XOR bytes)...
  */
-#include "compare/parts.h"
+#include "compare/layout_parts.h"
 
 #include <lz4hc.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The list of codecs and layouts that the library's are compared with, a line each, and what runs
  * of zeros cost. See compare.h. */
-#include "compare/parts.h"
+#include "compare/layout_parts.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
  *             it one zstd frame
  *
  * Staged, all three are the same: for each changed tensor a head, u32 positions, values. */
-#include "compare/parts.h"
+#include "compare/layout_parts.h"
 
 #include <string.h>
 

@@ -5,8 +5,8 @@ trainer's snapshot, which the next version is against; the receiver decompresses
 compares the hash. Memory to memory, no files, no network.
 
 Reads two checkpoints of equal layout (safetensors) and prints one JSON row: medians of trainer,
-snapshot (part of trainer), receiver and total seconds. Buffers are reused and large integers XORed, which real systems do not
-all do: the comparison is to be won against a good implementation.
+snapshot (part of trainer), receiver and total seconds. Buffers are reused and large integers XORed,
+which real systems do not all do: the comparison is to be won against a good implementation.
 """
 import argparse
 import json

@@ -131,14 +131,27 @@ void xci_log(xorcast_context *context, xorcast_log_level level, const char *form
     log_text(context, level, text);
 }
 
-static xorcast_status note_failure(xorcast_context *context, xorcast_error *error,
-                                   const char *format, va_list arguments) {
-    vsnprintf(error->text, sizeof error->text, format, arguments);
+static _Thread_local xci_failure thread_failure;
+
+const xci_failure *xci_thread_failure(void) {
+    return &thread_failure;
+}
+
+void xci_record_again(const xci_failure *failure) {
+    xorcast_context *context = failure->context;
+    if (context == NULL)
+        return;
     pthread_mutex_lock(&context->lock);
-    context->error = *error;
+    context->error = failure->error;
     pthread_mutex_unlock(&context->lock);
+}
+
+static void note_failure(xorcast_context *context, xorcast_error *error, const char *format,
+                         va_list arguments) {
+    vsnprintf(error->text, sizeof error->text, format, arguments);
+    thread_failure = (xci_failure){context, *error};
+    xci_record_again(&thread_failure);
     xci_log(context, XORCAST_LOG_DEBUG, "%s: %s", xorcast_status_name(error->status), error->text);
-    return error->status;
 }
 
 xorcast_status xci_fail(xorcast_context *context, xorcast_status status, xci_place place,
@@ -146,7 +159,7 @@ xorcast_status xci_fail(xorcast_context *context, xorcast_status status, xci_pla
     xorcast_error error = {status, place.os_error, 0, place.tensor, place.chunk, {0}};
     va_list arguments;
     va_start(arguments, format);
-    (void)note_failure(context, &error, format, arguments);
+    note_failure(context, &error, format, arguments);
     va_end(arguments);
     return status;
 }
@@ -156,7 +169,7 @@ xorcast_status xci_fail_device(xorcast_context *context, xorcast_status status, 
     xorcast_error error = {status, 0, device_error, XORCAST_NO_INDEX, XORCAST_NO_INDEX, {0}};
     va_list arguments;
     va_start(arguments, format);
-    (void)note_failure(context, &error, format, arguments);
+    note_failure(context, &error, format, arguments);
     va_end(arguments);
     return status;
 }
@@ -167,7 +180,7 @@ xorcast_status xci_fail_from(xorcast_context *context, xorcast_status status,
                            cause->tensor, cause->chunk,    {0}};
     va_list arguments;
     va_start(arguments, format);
-    (void)note_failure(context, &error, format, arguments);
+    note_failure(context, &error, format, arguments);
     va_end(arguments);
     return status;
 }

@@ -60,6 +60,13 @@ xorcast_status xci_fail_device(xorcast_context *context, xorcast_status status, 
 xorcast_status xci_fail_from(xorcast_context *context, xorcast_status status,
                              const xorcast_error *cause, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* What this thread recorded last, and where: other threads may have recorded on the same context
+ * since. */
+typedef struct xci_failure { xorcast_context *context; xorcast_error error; } xci_failure;
+const xci_failure *xci_thread_failure(void);
+/* Makes a failure its context's record once more; one without a context is none. */
+void xci_record_again(const xci_failure *failure);
+
 /* Copies the record of `from` (a fork) to `to`, for a failure that a library thread met on its
  * behalf. */
 void xci_error_copy(xorcast_context *to, xorcast_context *from);

@@ -16,6 +16,7 @@ struct xci_pool {
     void *user;
     uint64_t count, failed_index;
     xorcast_status status;
+    xci_failure failure; /* the record that belongs to the status */
     atomic_uint_fast64_t next;
 
     pthread_t threads[]; /* thread_count - 1 of them: the caller is worker 0 */
@@ -31,6 +32,7 @@ static void note_failure(xci_pool *pool, uint64_t index, xorcast_status status) 
     if (index < pool->failed_index) {
         pool->failed_index = index;
         pool->status = status;
+        pool->failure = *xci_thread_failure();
     }
     pthread_mutex_unlock(&pool->lock);
     atomic_store(&pool->next, pool->count);
@@ -125,6 +127,7 @@ xorcast_status xci_pool_run(xci_pool *pool, uint64_t count, xci_pool_work work, 
     pool->count = count;
     pool->failed_index = UINT64_MAX;
     pool->status = XORCAST_OK;
+    pool->failure.context = NULL;
     atomic_store(&pool->next, 0);
     const bool shared = count > 1 && pool->thread_count > 1;
     if (shared) {
@@ -142,6 +145,8 @@ xorcast_status xci_pool_run(xci_pool *pool, uint64_t count, xci_pool_work work, 
         pthread_mutex_unlock(&pool->lock);
     }
     const xorcast_status status = pool->status;
+    if (pool->failure.error.status == status) /* a failure that nobody recorded has none */
+        xci_record_again(&pool->failure);
     pthread_mutex_unlock(&pool->turn);
     return status;
 }

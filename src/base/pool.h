@@ -15,8 +15,8 @@ void xci_pool_destroy(xorcast_context *context, xci_pool *pool);
 typedef xorcast_status (*xci_pool_work)(void *user, uint64_t index, uint32_t worker);
 
 /* Runs work for index 0 .. count - 1, taken in order, and returns when all are done: OK, or the
- * failure of the lowest index that failed. Loops of several threads on one pool take turns. Must
- * not be called from within work. */
+ * failure of the lowest index that failed, which is then the context's record too. Loops of several
+ * threads on one pool take turns. Must not be called from within work. */
 xorcast_status xci_pool_run(xci_pool *pool, uint64_t count, xci_pool_work work, void *user);
 
 #endif

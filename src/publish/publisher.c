@@ -301,8 +301,11 @@ static xorcast_status publish(publication *p, publication *beside) {
     if (two)
         TRY(put_objects(beside));
     TRY(put_objects(p));
-    TRY(xci_version_log_add(publisher->log, &p->manifest.info, two ? &beside->manifest.info : NULL));
-    publisher->version = p->manifest.info.target;
+    TRY(xci_version_log_add(publisher->log, &p->manifest.info,
+                            two ? &beside->manifest.info : NULL));
+    /* The run's name stays untouched: threads of the link read it. */
+    publisher->version.step = p->manifest.info.target.step;
+    publisher->version.digest = p->manifest.info.target.digest;
     publisher->link->host_announce(publisher->host, publisher->version.step);
     return XORCAST_OK;
 }

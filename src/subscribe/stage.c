@@ -273,8 +273,12 @@ static xorcast_status keep_ready(xci_stage_worker *worker, xci_staged_group *gro
     const uint8_t *made = worker->made;
     for (uint64_t i = 0; i < group->ready_count; i++) {
         xci_ready *ready = &worker->list[i];
-        memcpy(at, ready->block != NULL ? ready->block : made, ready->block_bytes);
-        made += ready->block == NULL ? ready->block_bytes : 0;
+        const uint8_t *from = ready->block;
+        if (from == NULL) {
+            from = made;
+            made += ready->block_bytes;
+        }
+        memcpy(at, from, ready->block_bytes);
         ready->block = at;
         at += ready->block_bytes;
     }
@@ -351,14 +355,13 @@ xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest,
 
 /* Says which tensors a damaged record belongs to. */
 static xorcast_status name_group(xci_stage *stage, xorcast_status status, uint64_t group) {
-    xorcast_error error;
     char words[300];
     xorcast_context *context = stage->bundle->context;
     if (status != XORCAST_DATA_CORRUPT || group >= stage->bundle->layout.group_count)
         return status;
     const uint64_t chunk = stage->bundle->group_first[group];
     const xci_place place = {xci_bundle_tensor_of(stage->bundle, chunk), chunk, 0};
-    xorcast_last_error(context, &error);
+    const xorcast_error error = xci_thread_failure()->error; /* not another group's */
     FAIL_AT(context, status, place, "from %s on: %.180s",
             xci_chunk_words(stage->bundle, chunk, words, sizeof words), error.text);
 }

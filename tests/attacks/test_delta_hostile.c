@@ -615,17 +615,22 @@ static test_bytes with_block(rig *r, uint8_t descriptor, const uint8_t *block, u
     return rebuilt(r);
 }
 
+/* `next` was changed: the delta is made anew. */
+static void encode_again(rig *r) {
+    made_free(&r->made);
+    assert_int_equal(encode(r, &r->old, &r->next, XORCAST_CODEC_LZ4, false, 7, "attack", &r->delta),
+                     XORCAST_OK);
+    made_take(&r->made, &r->delta);
+    r->record_count = made_records(&r->made.parts[0], r->records, 8);
+}
+
 /* `next` is old with a repeated pattern in chunk 1 alone. */
 static void pattern_rig(rig *r, uint64_t period) {
     rig_open(r, false, XORCAST_CODEC_LZ4, false);
     model_copy(&r->next, &r->old);
     for (uint64_t i = 0; i < 3416; i++)
         r->next.tensors[0].data[CHUNK + i] ^= (uint8_t)(0x40 + 7 * (i % period));
-    made_free(&r->made);
-    assert_int_equal(encode(r, &r->old, &r->next, XORCAST_CODEC_LZ4, false, 7, "attack", &r->delta),
-                     XORCAST_OK);
-    made_take(&r->made, &r->delta);
-    r->record_count = made_records(&r->made.parts[0], r->records, 8);
+    encode_again(r);
 }
 
 static void test_foreign_blocks_are_taken(void **state) {
@@ -676,6 +681,33 @@ static void test_block_of_zeros_changes_nothing(void **state) {
         accept_and_free(&r, out);
         test_bytes_free(&part.bytes);
     }
+    rig_close(&r);
+}
+
+/* A group of which little is kept, and of what is kept nothing was made another form: chunk 0 has
+ * our own block, chunk 1 all literals, all of them zero. */
+static void test_block_of_zeros_beside_another(void **state) {
+    (void)state;
+    rig r;
+    rig_open(&r, false, XORCAST_CODEC_LZ4, false);
+    model_copy(&r.next, &r.old);
+    r.next.tensors[0].data[70] ^= 1;
+    encode_again(&r);
+    made_record *record = &r.records[0];
+    assert_int_equal(r.record_count, 1);
+    assert_int_equal(record->sizes_made, 1);
+    uint8_t payload[CHUNK] = {0};
+    memcpy(payload, record->payload, record->payload_bytes);
+    uint8_t *literals = payload + record->payload_bytes;
+    literals[0] = 15 << 4;
+    memset(literals + 1, 255, (3416 - 15) / 255);
+    literals[1 + (3416 - 15) / 255] = (3416 - 15) % 255;
+    record->runs[0].second = record->codecs[0].second = record->sizes_made = 2;
+    record->sizes[1] = 2 + (3416 - 15) / 255 + 3416;
+    record->payload = payload;
+    record->payload_bytes += record->sizes[1];
+    r.made.payload_bytes = r.made.encoded_bytes = record->payload_bytes;
+    accept_and_free(&r, rebuilt(&r));
     rig_close(&r);
 }
 
@@ -1194,6 +1226,7 @@ int main(void) {
         cmocka_unit_test(test_width_that_lies),
         cmocka_unit_test(test_foreign_blocks_are_taken),
         cmocka_unit_test(test_block_of_zeros_changes_nothing),
+        cmocka_unit_test(test_block_of_zeros_beside_another),
         cmocka_unit_test(test_second_pass_bombs),
         cmocka_unit_test(test_second_pass_that_is_not_smaller),
         cmocka_unit_test(test_wrong_base),

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <errno.h>
 #include <stdatomic.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -349,6 +350,40 @@ static void test_pool(void **state) {
     }
 }
 
+typedef struct two_failures {
+    xorcast_context *context;
+    atomic_bool begun, failed; /* the second item began; the first one failed */
+} two_failures;
+
+/* Item 1 fails after item 0, whose failure is the loop's. */
+static xorcast_status fail_in_turn(void *user, uint64_t index, uint32_t worker) {
+    two_failures *two = user;
+    (void)worker;
+    if (index == 1) {
+        atomic_store(&two->begun, true);
+        while (!atomic_load(&two->failed))
+            sched_yield();
+        FAIL(two->context, XORCAST_NO_HOST_MEMORY, "the second");
+    }
+    while (!atomic_load(&two->begun))
+        sched_yield();
+    (void)xci_fail(two->context, XORCAST_DATA_CORRUPT, XCI_NOWHERE, "the first");
+    atomic_store(&two->failed, true);
+    return XORCAST_DATA_CORRUPT;
+}
+
+static void test_pool_failure_has_its_record(void **state) {
+    (void)state;
+    two_failures two = {.context = test_context(2)};
+    xorcast_error error;
+    assert_int_equal(xci_pool_run(two.context->shared->pool, 2, fail_in_turn, &two),
+                     XORCAST_DATA_CORRUPT);
+    xorcast_last_error(two.context, &error);
+    assert_int_equal(error.status, XORCAST_DATA_CORRUPT);
+    assert_string_equal(error.text, "the first");
+    xorcast_context_destroy(two.context);
+}
+
 /* ---- Time ---- */
 
 static void test_deadlines(void **state) {
@@ -521,6 +556,7 @@ int main(void) {
         cmocka_unit_test(test_arena),
         cmocka_unit_test(test_blob_outlives_its_context),
         cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_pool_failure_has_its_record),
         cmocka_unit_test(test_deadlines),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_files_that_fail),

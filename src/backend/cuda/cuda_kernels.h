@@ -71,8 +71,8 @@ typedef struct xci_cuda_result {
 
 /* ---- Encode: old and new to LZ4 blocks, byte for byte those of the CPU backend ------------------
  * Chunks [first, first + count) of the grid. Old and new are direct everywhere (packed chunks are
- * gathered before), of any alignment, and only read: each byte once, unless a block has to be raw in
- * spite of zero runs, and nothing outside the chunk.
+ * gathered before), of any alignment, and only read: each byte once, unless a block has to be raw
+ * in spite of zero runs, and nothing outside the chunk.
  * Blocks are written one behind the other in the order of the chunks, from `blocks` on; *used_bytes
  * is where they end. If they need more than `capacity`, *used_bytes says how much that is, blocks
  * that end behind `capacity` are not written and their status is BUFFER_TOO_SMALL; all else in the

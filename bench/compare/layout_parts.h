@@ -1,7 +1,7 @@
 /* What the codecs of compare.h are made of: growing buffers, small numbers, zstd, and the families
  * that codecs.c lists. Owns nothing. */
-#ifndef PARTS_H
-#define PARTS_H
+#ifndef LAYOUT_PARTS_H
+#define LAYOUT_PARTS_H
 
 #include "compare/compare.h"
 

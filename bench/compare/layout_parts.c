@@ -1,5 +1,5 @@
 /* See parts.h. */
-#include "compare/parts.h"
+#include "compare/layout_parts.h"
 
 #include <stdlib.h>
 #include <string.h>
