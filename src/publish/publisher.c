@@ -92,8 +92,8 @@ static xorcast_status check_options(xorcast_bundle *bundle,
     if (bundle->on_device &&
         (options->encoding.codec > XORCAST_CODEC_LZ4 || options->encoding.old_weights == 1))
         FAIL(context, XORCAST_UNSUPPORTED,
-             "weights in device memory are encoded as lz4 or raw, and not beside the old ones; take "
-             "one of these codecs");
+             "weights in device memory are encoded as lz4 or raw, and not beside the old ones; "
+             "take one of these codecs");
     if (!bundle->complete)
         FAIL(context, XORCAST_UNSUPPORTED,
              "a publisher needs whole tensors; this bundle has boxes that leave holes");
