@@ -23,7 +23,7 @@ typedef struct xci_ahead_piece {
 /* Zeroed: not ahead. Either pieces, or one record of the whole group. */
 typedef struct xci_ahead {
     xci_ahead_piece *pieces;
-    xci_record record;   /* block_count 0: none; its blocks are owned, its payload is in `written`
+    xci_record record; /* block_count 0: none; its blocks are owned, its payload is in `written`
                               or in `part` */
     /* of the plain form and, if it is wanted, the one beside the old weights; bytes NULL once they
      * are in `part`, or in a part of that form */
