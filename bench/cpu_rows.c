@@ -5,8 +5,9 @@
  * One publisher and one subscriber in this process, joined by an in-process link, public API only.
  * A row is the median over --repeat versions, each with changes of its own:
  *     read     both buffers once, compared, nothing written: the bound
- *     encode   begin and put of all tensors: diff, counts, digest change, encoding
- *     finish   second pass, checksums, log, shadow
+ *     encode   begin and put of all tensors: diff, counts, digest change, encoding, second pass,
+ *              checksums, shadow
+ *     finish   parts and their hashes, log
  *     stage    poll and stage: fetching, every check, second pass undone
  *     commit   commit and wait: the pause
  *     total    encode to commit, end to end

@@ -26,6 +26,11 @@ static const char help[] =
     "  --clustered             5 % of the 4 KiB blocks hold all changes\n"
     "  --lr-like               step small numbers more often than large ones, as an optimizer "
     "does\n"
+    "  --lr X                  steps of Adam at this rate on FP32 masters, which weights and "
+    "scales\n"
+    "                          are rounded from; takes the place of all densities\n"
+    "  --heavy                 with --lr: heavy-tailed masters, rows of different size\n"
+    "  --pow2                  with --lr: block scales of FP8 are powers of two\n"
     "  --sparse                weights start as zeros: holes on disk where nothing changed\n"
     "  --extras                add an empty tensor, a scalar and one of odd size\n"
     "  --many N                N small NVFP4 tensors instead of a model\n";
@@ -47,6 +52,24 @@ static gen_kind kind_named(const char *name) {
                                         : GEN_KINDS;
 }
 
+/* What --lr and its companions ask for. */
+static bool parse_masters(int letter, const char *value, options *o) {
+    char *end;
+    switch (letter) {
+    case 'a':
+        o->run.masters = true;
+        o->run.learning_rate = strtod(value, &end);
+        return end != value && *end == '\0' && o->run.learning_rate > 0 &&
+               o->run.learning_rate <= 1;
+    case 'v':
+        return o->run.heavy = true;
+    case 'p':
+        return o->run.power_of_two = true;
+    default:
+        return false;
+    }
+}
+
 /* False: the usage was shown. */
 static bool parse(int argc, char **argv, options *o) {
     static const struct option table[] = {
@@ -54,6 +77,7 @@ static bool parse(int argc, char **argv, options *o) {
         {"steps", 1, NULL, 'n'},   {"shards", 1, NULL, 's'},    {"seed", 1, NULL, 'r'},
         {"density", 1, NULL, 'd'}, {"clustered", 0, NULL, 'c'}, {"lr-like", 0, NULL, 'l'},
         {"sparse", 0, NULL, 'z'},  {"extras", 0, NULL, 'e'},    {"many", 1, NULL, 'm'},
+        {"lr", 1, NULL, 'a'},      {"heavy", 0, NULL, 'v'},     {"pow2", 0, NULL, 'p'},
         {"help", 0, NULL, 'h'},    {NULL, 0, NULL, 0}};
     bool good = true;
     for (int c; (c = getopt_long(argc, argv, "", table, NULL)) != -1;) {
@@ -98,10 +122,11 @@ static bool parse(int argc, char **argv, options *o) {
             fputs(help, stdout);
             exit(0);
         default:
-            good = false;
+            good = parse_masters(c, optarg, o) && good;
             break;
         }
     }
+    good = good && (o->run.masters || (!o->run.heavy && !o->run.power_of_two));
     good = good && o->out != NULL && optind == argc && o->shards > 0 && o->shards < 100000;
     if (!good) {
         fputs(help, stderr);

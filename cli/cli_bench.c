@@ -23,7 +23,7 @@ static const char *const phase_names[PHASES] = {"read",  "encode", "finish",
 static const char *const phase_texts[PHASES] = {
     "old and new bytes read and compared: the bound",
     "diff, counts, digest change, encoding, second pass",
-    "checksums, log, shadow",
+    "parts, log",
     "fetched, every check, second pass undone",
     "the pause: XOR in place",
     "scan of all weights"};

@@ -13,5 +13,6 @@ xorcast_status cli_fold(cli_session *session);
 xorcast_status cli_publish(cli_session *session);
 xorcast_status cli_follow(cli_session *session);
 xorcast_status cli_bench(cli_session *session);
+xorcast_status cli_bench_codecs(cli_session *session);
 
 #endif

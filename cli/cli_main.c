@@ -85,6 +85,27 @@ static const command commands[] = {
      "\n"
      "example:\n"
      "  xorcast bench --bytes 1g --density 0.0005 --threads 1 --second-pass none\n"},
+    {"bench codecs", CLI_CODECS, 1, 1, cli_bench_codecs, "DIRECTORY",
+     "compare codecs on a directory of checkpoints",
+     "Takes the steps between the consecutive checkpoints of DIRECTORY through every codec of\n"
+     "the format, by publisher and subscriber within this process, and through what others do:\n"
+     "other compressors on the same chunks, a zstd frame of each tensor's XOR, lists of positions\n"
+     "and values. Shows for each the bytes, beside two entropy bounds, and how fast it is.\n"
+     "\n"
+     "  order 0       the bound of a coder that knows how many places of a tensor change, and how\n"
+     "                often each XOR value occurs. Places are bytes, byte planes of elements of 4\n"
+     "                bytes, nibbles of packed U8\n"
+     "  given old     of one that has the old weights too: which elements change and by how many\n"
+     "                steps of their last place, given their exponent\n"
+     "  encode        old and new weights to bytes, digests and checksums of the format included\n"
+     "  stage         bytes, checked, to what can be applied; beside generation\n"
+     "  commit        the pause\n"
+     "\n"
+     "Speeds are of weights. Old, new and the sampler's weights and a copy are in memory at once,\n"
+     "and the XOR for what needs it.\n"
+     "\n"
+     "example:\n"
+     "  xorcast bench codecs checkpoints --repeat 11 --svg codecs.svg\n"},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
@@ -98,7 +119,7 @@ static void print_overview(FILE *file) {
           "\n",
           file);
     for (size_t i = 0; i < COMMANDS; i++)
-        fprintf(file, "  %-9s %s\n", commands[i].name, commands[i].summary);
+        fprintf(file, "  %-13s %s\n", commands[i].name, commands[i].summary);
     fputs(
         "\n"
         "  help [COMMAND | exit-codes]\n"
@@ -143,6 +164,21 @@ static const command *find_command(const char *name) {
         if (strcmp(commands[i].name, name) == 0)
             return &commands[i];
     return NULL;
+}
+
+/* The command that the first of `count` words name, two if two do. */
+static const command *find_words(int count, char **words, int *used_out) {
+    for (size_t i = 0; i < COMMANDS && count > 1; i++) {
+        const size_t first = strlen(words[0]);
+        const char *name = commands[i].name;
+        if (strncmp(name, words[0], first) == 0 && name[first] == ' ' &&
+            strcmp(name + first + 1, words[1]) == 0) {
+            *used_out = 2;
+            return &commands[i];
+        }
+    }
+    *used_out = 1;
+    return count > 0 ? find_command(words[0]) : NULL;
 }
 
 /* ---- Running ----------------------------------------------------------------------------------*/
@@ -219,8 +255,10 @@ static xorcast_status run_command(cli_session *session, const command *c, int co
     return c->run(session);
 }
 
-static xorcast_status print_help(cli_session *session, const char *topic) {
-    const command *c = topic == NULL ? NULL : find_command(topic);
+static xorcast_status print_help(cli_session *session, int count, char **words) {
+    int used;
+    const char *topic = count > 0 ? words[0] : NULL;
+    const command *c = find_words(count, words, &used);
     if (topic == NULL)
         print_overview(stdout);
     else if (strcmp(topic, "exit-codes") == 0)
@@ -258,19 +296,20 @@ static xorcast_status no_command(cli_session *session) {
 }
 
 static xorcast_status run(cli_session *session, int count, char **arguments) {
+    int used;
     const char *name = count > 1 ? arguments[1] : NULL;
-    const command *c = name == NULL ? NULL : find_command(name);
+    const command *c = find_words(count - 1, arguments + 1, &used);
     session->options.json = has_argument(count, arguments, "--json");
     if (name == NULL || (count == 2 && strcmp(name, "--json") == 0))
         return no_command(session);
     if (c != NULL) {
         session->command = c->name;
-        return run_command(session, c, count - 1, arguments + 1);
+        return run_command(session, c, count - used, arguments + used);
     }
     if (strcmp(name, "--version") == 0)
         return print_tool_version(session->options.json);
     if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
-        return print_help(session, count > 2 ? arguments[2] : NULL);
+        return print_help(session, count - 2, arguments + 2);
     return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
                     "there is no command '%.200s'; 'xorcast help' lists them", name);
 }

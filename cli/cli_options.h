@@ -19,7 +19,8 @@ enum {
     CLI_PUBLISH = 32,
     CLI_FOLLOW = 64,
     CLI_BENCH = 128,
-    CLI_EVERY = 255
+    CLI_CODECS = 256, /* bench codecs */
+    CLI_EVERY = 511
 };
 
 #define CLI_NO_NUMBER UINT64_MAX /* a number that was not given */
@@ -39,6 +40,7 @@ typedef struct cli_options {
     uint64_t until, versions;
     uint64_t bytes, repeat;
     double density;
+    const char *svg, *only;
 } cli_options;
 
 /* Reads the arguments after the command's name into `options_out`. False: `problem` says what is

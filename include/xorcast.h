@@ -1,25 +1,24 @@
 /* xorcast: keeps the weights of RL samplers bit-identical to the trainer's.
  *
- * The trainer publishes versions of a bundle of named tensors; each version travels as a delta, the
- * compressed XOR of the new bytes with the bytes published before. A sampler stages a delta while
- * it keeps generating and commits it in place, in milliseconds. Bytes are never interpreted: any
- * dtype, any value, bit for bit.
+ * The trainer publishes versions of a bundle of named tensors; each version travels as a delta,
+ * the compressed XOR of the new bytes with the bytes published before. A sampler stages a delta
+ * while it keeps generating and commits it in place, in milliseconds. Bytes are never
+ * interpreted: any dtype, any value, bit for bit.
  *
  *     trainer:  publisher_open -> { begin -> put ... -> finish } -> publisher_close
  *     sampler:  subscriber_open -> { poll -> stage -> commit -> wait } -> subscriber_close
  *
- * Rules that hold for every call unless its own text says otherwise:
- *   status      Negative is a failure, 0 is success, positive is "not now". Outputs (last, named
+ * Rules that hold for every call unless its own text says otherwise: status      Negative is a
+ * failure, 0 is success, positive is "not now". Outputs (last, named
  *               ..._out) are written only on XORCAST_OK. After a failure the object stays usable
  *               and weights are bit-identical to what they were, except for a status
  *               XORCAST_WEIGHTS_...
- *   ownership   What the caller passes stays the caller's; it may be freed when the call returns,
+ * ownership   What the caller passes stays the caller's; it may be freed when the call returns,
  *               except the memory of tensors, which a bundle refers to until it is destroyed.
- *   threads     One thread at a time per context and what was made from it. Different contexts are
+ * threads     One thread at a time per context and what was made from it. Different contexts are
  *               independent. The library never calls exit, abort or a signal function.
- *   options     Begin every options struct with its ..._INIT macro; a zero field means the default.
- *   sizes       Bytes, 64 bit, unless the name ends in another unit.
- */
+ * options     Begin every options struct with its ..._INIT macro; a zero field means the default.
+ * sizes       Bytes, 64 bit, unless the name ends in another unit. / */
 #ifndef XORCAST_H
 #define XORCAST_H
 
@@ -241,8 +240,8 @@ XORCAST_API void xorcast_bundle_destroy(xorcast_bundle *bundle);
 XORCAST_API xorcast_status xorcast_bundle_add(xorcast_bundle *bundle,
                                               const xorcast_tensor *tensor) XORCAST_MUST_USE;
 
-/* Checks and freezes the bundle and says what working with it costs. Two names for exactly the same
- * memory become aliases; a name twice, or memory that overlaps otherwise, is BAD_ARGUMENT. */
+/* Checks and freezes the bundle and says what working with it costs. Two names for exactly the
+ * same memory become aliases; a name twice, or memory that overlaps otherwise, is BAD_ARGUMENT. */
 XORCAST_API xorcast_status xorcast_bundle_seal(xorcast_bundle *bundle,
                                                xorcast_layout *layout_out) XORCAST_MUST_USE;
 
@@ -253,10 +252,10 @@ XORCAST_API xorcast_status xorcast_bundle_find(xorcast_bundle *bundle, const cha
 XORCAST_API xorcast_status xorcast_bundle_name(xorcast_bundle *bundle, uint64_t index,
                                                const char **name_out) XORCAST_MUST_USE;
 
-/* What stands at an index, as it was added: of a checkpoint's bundle, how much memory to bring for
- * whom. `data` is NULL unless the tensor lies whole and without gaps in host memory; boxes are left
- * out. Name, dtype and shape stay valid until the bundle is destroyed. NOT_FOUND, or BAD_STATE
- * before seal. */
+/* What stands at an index, as it was added: of a checkpoint's bundle, how much memory to bring
+ * for whom. `data` is NULL unless the tensor lies whole and without gaps in host memory; boxes
+ * are left out. Name, dtype and shape stay valid until the bundle is destroyed. NOT_FOUND, or
+ * BAD_STATE before seal. */
 XORCAST_API xorcast_status xorcast_bundle_describe(xorcast_bundle *bundle, uint64_t index,
                                                    xorcast_tensor *tensor_out) XORCAST_MUST_USE;
 
@@ -416,8 +415,8 @@ XORCAST_API xorcast_bundle *xorcast_checkpoint_bundle(xorcast_checkpoint *checkp
 XORCAST_API xorcast_status xorcast_checkpoint_write(xorcast_bundle *bundle, const char *path,
                                                     uint64_t shard_bytes) XORCAST_MUST_USE;
 
-/* Copies the bundle's tensors, by name, from a checkpoint into the memory of `bundle`. NOT_FOUND or
- * LAYOUT_MISMATCH before anything is copied; a failure in the middle is WEIGHTS_MIXED: load
+/* Copies the bundle's tensors, by name, from a checkpoint into the memory of `bundle`. NOT_FOUND
+ * or LAYOUT_MISMATCH before anything is copied; a failure in the middle is WEIGHTS_MIXED: load
  * again. */
 XORCAST_API xorcast_status xorcast_checkpoint_load(xorcast_checkpoint *checkpoint,
                                                    xorcast_bundle *bundle) XORCAST_MUST_USE;
@@ -486,18 +485,18 @@ XORCAST_API const char *xorcast_publisher_url(xorcast_publisher *publisher);
 XORCAST_API xorcast_status xorcast_publisher_begin(xorcast_publisher *publisher,
                                                    uint64_t step) XORCAST_MUST_USE;
 
-/* Hands over the new bytes of tensors, in any order, once each; they are encoded against the shadow
- * before the call returns and the memory is the caller's again. `data` NULL: the bundle's own
- * memory. `indices` NULL: all tensors. BAD_ARGUMENT if a tensor comes twice. */
+/* Hands over the new bytes of tensors, in any order, once each; they are encoded against the
+ * shadow before the call returns and the memory is the caller's again. `data` NULL: the bundle's
+ * own memory. `indices` NULL: all tensors. BAD_ARGUMENT if a tensor comes twice. */
 XORCAST_API xorcast_status xorcast_publisher_put(xorcast_publisher *publisher, uint64_t count,
                                                  const uint64_t *indices,
                                                  const void *const *data) XORCAST_MUST_USE;
 /* Declares tensors unchanged in this version without reading them. */
 XORCAST_API xorcast_status xorcast_publisher_keep(xorcast_publisher *publisher, uint64_t count,
                                                   const uint64_t *indices) XORCAST_MUST_USE;
-/* Publishes the version: samplers see it from now on. Every tensor must have been put or kept, else
- * BAD_STATE names one that was not, and the version stays open. On other failures it is dropped as
- * by abort. `stats_out` may be NULL. */
+/* Publishes the version: samplers see it from now on. Every tensor must have been put or kept,
+ * else BAD_STATE names one that was not, and the version stays open. On other failures it is
+ * dropped as by abort. `stats_out` may be NULL. */
 XORCAST_API xorcast_status xorcast_publisher_finish(
     xorcast_publisher *publisher, xorcast_publisher_stats *stats_out) XORCAST_MUST_USE;
 /* Drops the open version; the next one is encoded against the last published. */
@@ -519,8 +518,8 @@ typedef struct xorcast_subscriber_options {
     /* From wait and from keyframe, once the weights are `version`; or NULL. */
     void (*after_commit)(void *user, const xorcast_version *version);
     void *user;
-    /* Several deltas with more bytes than this are not fetched: stage says VERSION_GONE, a keyframe
-     * is cheaper. One delta always is. 0: the size of the weights. */
+    /* Several deltas with more bytes than this are not fetched: stage says VERSION_GONE, a
+     * keyframe is cheaper. One delta always is. 0: the size of the weights. */
     uint64_t log_bound_bytes;
 } xorcast_subscriber_options;
 #define XORCAST_SUBSCRIBER_OPTIONS_INIT \
@@ -568,7 +567,8 @@ XORCAST_API xorcast_status xorcast_subscriber_stage(xorcast_subscriber *subscrib
                                                     uint64_t timeout_ms) XORCAST_MUST_USE;
 
 /* The pause: XOR in place what was staged. Nothing must read the weights until wait. A failure is
- * WEIGHTS_MIXED: call commit again to finish, or undo. `stream` is the backend's; NULL on a CPU. */
+ * WEIGHTS_MIXED: call commit again to finish, or undo. `stream` is the backend's; NULL on a CPU.
+ */
 XORCAST_API xorcast_status xorcast_subscriber_commit(xorcast_subscriber *subscriber,
                                                      void *stream) XORCAST_MUST_USE;
 
@@ -593,9 +593,9 @@ XORCAST_API void xorcast_subscriber_current(xorcast_subscriber *subscriber,
                                             xorcast_version *version_out);
 
 /* Reads weights for about `budget_ms` (0: all of them) from where the last audit stopped and
- * compares each chunk with its digest. OK: a whole round is complete and good. IN_PROGRESS: good so
- * far. WEIGHTS_WRONG: the error record names tensor and chunk; the weights have no valid version
- * until a keyframe. */
+ * compares each chunk with its digest. OK: a whole round is complete and good. IN_PROGRESS: good
+ * so far. WEIGHTS_WRONG: the error record names tensor and chunk; the weights have no valid
+ * version until a keyframe. */
 XORCAST_API xorcast_status xorcast_subscriber_audit(xorcast_subscriber *subscriber,
                                                     uint64_t budget_ms) XORCAST_MUST_USE;
 

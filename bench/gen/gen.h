@@ -20,22 +20,29 @@
 
 #define GEN_GOLDEN UINT64_C(0x9E3779B97F4A7C15)
 
+/* Functions that kernels use too. */
+#ifdef __CUDACC__
+#define GEN_FN static inline __host__ __device__
+#else
+#define GEN_FN static inline
+#endif
+
 /* The finaliser of splitmix64. gen_mix64(key + (i + 1) * GEN_GOLDEN) is number i of a sequence that
  * can be entered anywhere. */
-static inline uint64_t gen_mix64(uint64_t z) {
+GEN_FN uint64_t gen_mix64(uint64_t z) {
     z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
     return z ^ (z >> 31);
 }
 
 /* The sequence as a stream. Start it from any number. */
-static inline uint64_t gen_next(uint64_t *state) {
+GEN_FN uint64_t gen_next(uint64_t *state) {
     *state += GEN_GOLDEN;
     return gen_mix64(*state);
 }
 
 /* Key of an independent sequence for each triple. */
-static inline uint64_t gen_key(uint64_t seed, uint64_t a, uint64_t b) {
+GEN_FN uint64_t gen_key(uint64_t seed, uint64_t a, uint64_t b) {
     const uint64_t first = gen_mix64(seed + GEN_GOLDEN);
     return gen_mix64(gen_mix64(first + a * GEN_GOLDEN) ^ (b + GEN_GOLDEN));
 }
@@ -92,6 +99,13 @@ uint64_t gen_update(const gen_mask *mask, uint64_t offset, void *bytes, uint64_t
 
 /* ---- Plans ------------------------------------------------------------------------------------*/
 
+/* What a tensor holds of a matrix of masters. */
+typedef enum gen_part {
+    GEN_PART_NUMBERS,
+    GEN_PART_BLOCK_SCALES, /* one for each block of a row; FP8: F32, NVFP4: E4M3 */
+    GEN_PART_GLOBAL_SCALE
+} gen_part;
+
 typedef struct gen_tensor {
     char name[72];
     gen_kind kind;
@@ -100,6 +114,12 @@ typedef struct gen_tensor {
     uint64_t bytes;
     uint64_t id;    /* of its random sequences; index in the plan */
     double density; /* share of elements that change in a step */
+    /* Steps from masters: */
+    gen_part part;
+    uint64_t master;  /* id of the tensor that has the numbers */
+    uint64_t columns; /* numbers in a row of the matrix */
+    uint32_t block; /* numbers that share a scale, 0: no scales; a row's last block has the rest */
+    bool norm;      /* near one instead of near zero */
 } gen_tensor;
 
 typedef struct gen_plan {
@@ -138,7 +158,19 @@ typedef struct gen_run {
     bool clustered;
     bool lr_like; /* steps by gen_update instead of gen_mask_xor */
     bool zeros;   /* weights are zero at step 0: with holes on disk wherever they stay so */
+    /* Steps from masters instead: weights are rounded from numbers in FP32 that an optimizer moves,
+     * so that values and scales move together and a change depends on the number. Tensors that are
+     * neither numbers nor their scales step as above. */
+    bool masters;
+    bool heavy;           /* tails heavier than normal, rows of different size */
+    bool power_of_two;    /* block scales of FP8 */
+    double learning_rate; /* of masters whose deviation is 0.02 */
 } gen_run;
+
+/* As gen_run_bytes, for numbers and their scales in a run with masters. Time grows with the
+ * step. */
+void gen_master_bytes(const gen_run *run, const gen_tensor *tensor, uint64_t step, uint64_t offset,
+                      void *bytes, uint64_t count);
 
 /* Bytes [offset, offset + count) of a tensor after `step` steps; `offset` is a multiple of 8. */
 void gen_run_bytes(const gen_run *run, const gen_tensor *tensor, uint64_t step, uint64_t offset,

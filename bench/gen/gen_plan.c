@@ -16,6 +16,10 @@
 #define NVFP4_DENSITY 0.0002
 #define F32_SCALE_DENSITY 0.97
 
+/* Numbers of a row that share a scale. */
+#define FP8_BLOCK 64u
+#define NVFP4_BLOCK 16u
+
 int gen_plan_add(gen_plan *plan, gen_kind kind, double density, uint32_t rank, uint64_t rows,
                  uint64_t columns, const char *name_format, ...) {
     if (plan->count == plan->room) {
@@ -42,6 +46,8 @@ int gen_plan_add(gen_plan *plan, gen_kind kind, double density, uint32_t rank, u
     tensor->shape[0] = rank == 1 ? columns : rows;
     tensor->shape[1] = columns;
     tensor->bytes = gen_kind_element_bytes(kind) * (rank > 1 ? rows : 1) * (rank > 0 ? columns : 1);
+    tensor->columns = (kind == GEN_NVFP4 ? 2 : 1) * (rank > 0 ? columns : 1);
+    tensor->master = plan->count;
     tensor->id = plan->count++;
     plan->total_bytes += tensor->bytes;
     return 0;
@@ -60,6 +66,17 @@ void gen_plan_set_density(gen_plan *plan, gen_kind kind, double density) {
     }
 }
 
+/* Makes the tensor added last the scales of the matrix that was added `back` tensors before it, and
+ * tells the matrix of its blocks. */
+static void scales_of(gen_plan *plan, uint64_t back, gen_part part, uint32_t block) {
+    gen_tensor *scales = &plan->tensors[plan->count - 1], *matrix = scales - back;
+    matrix->block = block;
+    scales->part = part;
+    scales->master = matrix->id;
+    scales->columns = matrix->columns;
+    scales->block = block;
+}
+
 /* A matrix of an expert, with its scales: `rows` of `columns` bytes in FP8 and NVFP4 (then two
  * numbers each), of `columns` numbers in BF16. */
 static int add_matrix(gen_plan *plan, gen_kind kind, uint64_t rows, uint64_t columns,
@@ -69,15 +86,22 @@ static int add_matrix(gen_plan *plan, gen_kind kind, uint64_t rows, uint64_t col
                                              : NVFP4_DENSITY;
     int error = gen_plan_add(plan, kind, density, 2, rows, columns, "%s.weight", name);
     if (error == 0 && kind == GEN_FP8) {
-        error = gen_plan_add(plan, GEN_F32_SCALE, F32_SCALE_DENSITY, 2, rows, columns / 64,
+        error = gen_plan_add(plan, GEN_F32_SCALE, F32_SCALE_DENSITY, 2, rows, columns / FP8_BLOCK,
                              "%s.weight_scale_inv", name);
+        if (error == 0) {
+            scales_of(plan, 1, GEN_PART_BLOCK_SCALES, FP8_BLOCK);
+        }
     }
     if (error == 0 && kind == GEN_NVFP4) {
-        error = gen_plan_add(plan, GEN_FP8_SCALE, NVFP4_DENSITY, 2, rows, columns / 8,
+        error = gen_plan_add(plan, GEN_FP8_SCALE, NVFP4_DENSITY, 2, rows, 2 * columns / NVFP4_BLOCK,
                              "%s.weight_scale", name);
-    }
-    if (error == 0 && kind == GEN_NVFP4) {
-        error = gen_plan_add(plan, GEN_F32_SCALE, 0, 0, 0, 0, "%s.weight_scale_2", name);
+        if (error == 0) {
+            scales_of(plan, 1, GEN_PART_BLOCK_SCALES, NVFP4_BLOCK);
+            error = gen_plan_add(plan, GEN_F32_SCALE, 0, 0, 0, 0, "%s.weight_scale_2", name);
+        }
+        if (error == 0) {
+            scales_of(plan, 2, GEN_PART_GLOBAL_SCALE, NVFP4_BLOCK);
+        }
     }
     return error;
 }
@@ -85,8 +109,8 @@ static int add_matrix(gen_plan *plan, gen_kind kind, uint64_t rows, uint64_t col
 static uint64_t matrix_cost(gen_kind kind, uint64_t rows, uint64_t columns) {
     const uint64_t bytes = rows * columns;
     return kind == GEN_BF16  ? 2 * bytes
-           : kind == GEN_FP8 ? bytes + bytes / 64 * 4
-                             : bytes + bytes / 8 + 4;
+           : kind == GEN_FP8 ? bytes + bytes / FP8_BLOCK * 4
+                             : bytes + 2 * bytes / NVFP4_BLOCK + 4;
 }
 
 typedef struct shape {
@@ -171,6 +195,9 @@ int gen_plan_model(gen_plan *plan, gen_kind experts, uint64_t bytes) {
     }
     if (rest % s.hidden > 0 && error == 0) {
         error = gen_plan_add(plan, GEN_BF16, 0, 1, 0, rest % s.hidden, "model.norm.weight");
+        if (error == 0) {
+            plan->tensors[plan->count - 1].norm = true;
+        }
     }
     return error;
 }
@@ -185,6 +212,10 @@ int gen_plan_many(gen_plan *plan, uint64_t count, uint64_t matrix_bytes) {
         error = gen_plan_add(plan, kind, NVFP4_DENSITY, i % 3 == 2 ? 0 : 2, rows, columns,
                              "model.layers.%llu.mlp.experts.%llu.gate_proj.%s", layer, expert,
                              names[i % 3]);
+        if (error == 0 && i % 3 > 0) {
+            scales_of(plan, i % 3, i % 3 == 1 ? GEN_PART_BLOCK_SCALES : GEN_PART_GLOBAL_SCALE,
+                      NVFP4_BLOCK);
+        }
     }
     return error;
 }

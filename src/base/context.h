@@ -34,8 +34,8 @@ struct xorcast_context {
     xorcast_error error;
 };
 
-/* A second context over the same allocator, pool, log and backend with a failure record of its own,
- * for a thread of the library. Freed by xorcast_context_destroy. */
+/* A second context over the same allocator, pool, log and backend with a failure record of its
+ * own, for a thread of the library. Freed by xorcast_context_destroy. */
 xorcast_status xci_context_fork(xorcast_context *context, xorcast_context **fork_out);
 
 uint32_t xci_context_threads(const xorcast_context *context);
@@ -71,8 +71,8 @@ void xci_log(xorcast_context *context, xorcast_log_level level, const char *form
     } while (0)
 
 /* Memory that counts against the scratch limit. 64-byte aligned. `*memory_out` is NULL and the
- * status OK for 0 bytes. xci_allocate_zeroed leaves untouched pages to the system (calloc) where it
- * can. */
+ * status OK for 0 bytes. xci_allocate_zeroed leaves untouched pages to the system (calloc) where
+ * it can. */
 xorcast_status xci_allocate(xorcast_context *context, uint64_t bytes, void **memory_out);
 xorcast_status xci_allocate_zeroed(xorcast_context *context, uint64_t bytes, void **memory_out);
 /* As allocate, for `count` items of `bytes`, product checked. */

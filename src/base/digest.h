@@ -6,9 +6,9 @@
  *     (low, high)        = x * (rotate_left(x, 32) xor SALT)      64x64 -> 128 bits
  *     lane 0 += low, lane 1 += high                               modulo 2^64
  *
- * The product of a word with a rotation of itself makes every bit of the word reach both lanes, and
- * not linearly: flips of top bits, swaps and opposite changes do not cancel as they do in a sum of
- * word * multiplier. One multiplication a word. */
+ * The product of a word with a rotation of itself makes every bit of the word reach both lanes,
+ * and not linearly: flips of top bits, swaps and opposite changes do not cancel as they do in a
+ * sum of word * multiplier. One multiplication a word. */
 #ifndef XCI_DIGEST_H
 #define XCI_DIGEST_H
 

@@ -21,8 +21,8 @@ xorcast_status xci_io_rename(xorcast_context *context, const char *from, const c
 xorcast_status xci_io_remove(xorcast_context *context, const char *path); /* absent is OK */
 void xci_io_close(int fd); /* negative is allowed */
 
-/* Test hook: the n-th call from now (0: the next) and, if `persistent`, all after it fail with EIO.
- * A negative n switches it off. */
+/* Test hook: the n-th call from now (0: the next) and, if `persistent`, all after it fail with
+ * EIO. A negative n switches it off. */
 void xci_io_fail_after(int64_t n, bool persistent);
 
 /* For the other files of this module: does the hook say that this call fails (errno is set), and a

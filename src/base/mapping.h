@@ -11,8 +11,8 @@ typedef struct xci_mapping {
     int fd;
 } xci_mapping;
 
-/* Opens or creates (empty). `size` is what the file has; nothing is mapped when that is 0. The file
- * is locked against other processes until closed: BAD_STATE when another one has it. */
+/* Opens or creates (empty). `size` is what the file has; nothing is mapped when that is 0. The
+ * file is locked against other processes until closed: BAD_STATE when another one has it. */
 xorcast_status xci_mapping_open(xorcast_context *context, const char *path, xci_mapping *mapping);
 /* Makes the file at least `size` bytes, on disk too, so that a store never meets a full disk,
  * and maps it anew. */

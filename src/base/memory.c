@@ -11,7 +11,7 @@
 
 #define ALIGNMENT UINT64_C(64)
 #define HUGE_PAGE (UINT64_C(2) << 20)
-#define HUGE_MIN_BYTES (UINT64_C(8) << 20)
+#define HUGE_MIN_BYTES (UINT64_C(4) << 20)
 
 typedef struct block_header {
     void *begin;

@@ -1,8 +1,9 @@
 /* Decoding of blocks that know the old weights: see gap_group.h. Each element's class follows from
  * its old bytes; a change is a step from them.
  *
- * Changed elements are found by their ranks within their classes. Elements are classed 64 at a time,
- * a byte each; a class that has a change among them is looked through eight elements at a time. */
+ * Changed elements are found by their ranks within their classes. Elements are classed 64 at a
+ * time, a byte each; a class that has a change among them is looked through eight elements at a
+ * time. */
 #include "codec/gap_elements.h"
 
 #define RUN 64u

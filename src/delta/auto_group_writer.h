@@ -14,8 +14,8 @@ xorcast_status xci_auto_group_writer_open(xorcast_context *context,
                                           xci_auto_group_writer **writer_out);
 void xci_auto_group_writer_close(xorcast_context *context, xci_auto_group_writer *writer);
 
-/* As xci_gap_group_write. The second pass is tried with `zstd` unless that is NULL; the record says
- * whether it was taken. */
+/* As xci_gap_group_write. The second pass is tried with `zstd` unless that is NULL; the record
+ * says whether it was taken. */
 xorcast_status xci_auto_group_write(xorcast_context *context, xci_auto_group_writer *writer,
                                     xci_zstd_encoder *zstd, const xci_record *listed,
                                     const uint8_t *const *old, xci_record *record_out);

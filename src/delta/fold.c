@@ -242,7 +242,7 @@ static xorcast_status write_group(fold_job *job, xci_delta_writer *out) {
     job->encoded_bytes += written.raw_bytes;
     const xorcast_status status =
         xci_delta_writer_add(out, written.bytes, written.count, written.payload_bytes);
-    xci_release(job->context, written.bytes);
+    xci_group_writer_reset(&job->writer);
     return status;
 }
 

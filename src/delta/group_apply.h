@@ -1,6 +1,7 @@
-/* XORs the chunks of one group into a bundle, straight from the encoded blocks, without asking what
- * is there now: for a publisher's shadow, whose bytes are known, and for a keyframe, which is
- * verified as a whole at its end. Samplers' live weights go through stage and commit instead. */
+/* XORs the chunks of one group into a bundle, straight from the encoded blocks, without asking
+ * what is there now: for a publisher's shadow, whose bytes are known, and for a keyframe, which
+ * is verified as a whole at its end. Samplers' live weights go through stage and commit instead.
+ */
 #ifndef XCI_GROUP_APPLY_H
 #define XCI_GROUP_APPLY_H
 

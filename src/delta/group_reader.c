@@ -68,23 +68,13 @@ static xorcast_status read_params(xci_group_reader *reader, xci_place place,
 xorcast_status xci_group_read(xci_group_reader *reader, xci_place place, const xci_record *record,
                               const uint8_t **payload_out) {
     *payload_out = record->payload;
-    if (!record->second_pass)
-        return read_params(reader, place, record, record->payload);
-    TRY(reserve_raw(reader, record->raw_bytes));
-    *payload_out = reader->raw;
-    return xci_group_read_into(reader, place, record, reader->raw);
-}
-
-xorcast_status xci_group_read_into(xci_group_reader *reader, xci_place place,
-                                   const xci_record *record, uint8_t *out) {
-    if (!record->second_pass) {
-        memcpy(out, record->payload, record->raw_bytes);
-        return read_params(reader, place, record, out);
+    if (record->second_pass) {
+        TRY(reserve_raw(reader, record->raw_bytes));
+        TRY(xci_zstd_decode(reader->context, place, reader->zstd, record->payload,
+                            record->stored_bytes, reader->raw, record->raw_bytes));
+        *payload_out = reader->raw;
     }
-    TRY(need_decoder(reader));
-    TRY(xci_zstd_decode(reader->context, place, reader->zstd, record->payload, record->stored_bytes,
-                        out, record->raw_bytes));
-    return read_params(reader, place, record, out);
+    return read_params(reader, place, record, *payload_out);
 }
 
 xorcast_status xci_block_decode(const xci_group_reader *reader, xci_place place,

@@ -28,13 +28,9 @@ xorcast_status xci_group_reader_reserve(xci_group_reader *reader, uint64_t raw_b
 xorcast_status xci_group_read(xci_group_reader *reader, xci_place place, const xci_record *record,
                               const uint8_t **payload_out);
 
-/* The same into the caller's memory: record->raw_bytes at `out`. */
-xorcast_status xci_group_read_into(xci_group_reader *reader, xci_place place,
-                                   const xci_record *record, uint8_t *out);
-
-/* Decodes block `index` of the record read last, at `bytes`, into the `chunk_bytes` of its chunk's
- * mask; as xci_codec_decode. `old`: the chunk before the change; NULL: it is not known, and a block
- * that needs it is refused with UNSUPPORTED. Any number of threads at a time. */
+/* Decodes block `index` of the record read last, at `bytes`, into the `chunk_bytes` of its
+ * chunk's mask; as xci_codec_decode. `old`: the chunk before the change; NULL: it is not known,
+ * and a block that needs it is refused with UNSUPPORTED. Any number of threads at a time. */
 xorcast_status xci_block_decode(const xci_group_reader *reader, xci_place place,
                                 const xci_record *record, uint32_t index, const uint8_t *bytes,
                                 const uint8_t *old, uint8_t *mask_out, uint32_t chunk_bytes);

@@ -39,6 +39,7 @@ xorcast_status xci_encoding_check(xorcast_context *context, const xorcast_encodi
 xorcast_status xci_group_writer_open(xci_group_writer *writer, xorcast_context *context,
                                      const xorcast_encoding *encoding) {
     *writer = (xci_group_writer){.context = context, .encoding = *encoding};
+    TRY(xci_arena_create(context, &writer->arena));
     if (encoding->codec == XORCAST_CODEC_GAP)
         TRY(xci_gap_group_writer_open(context, &writer->gap));
     if (encoding->codec == XORCAST_CODEC_AUTO)
@@ -54,8 +55,13 @@ void xci_group_writer_close(xci_group_writer *writer) {
     xci_zstd_encoder_destroy(writer->context, writer->zstd);
     xci_gap_group_writer_close(writer->context, writer->gap);
     xci_auto_group_writer_close(writer->context, writer->choice);
+    xci_arena_destroy(writer->arena);
     xci_release(writer->context, writer->second);
     *writer = (xci_group_writer){0};
+}
+
+void xci_group_writer_reset(xci_group_writer *writer) {
+    xci_arena_reset(writer->arena);
 }
 
 uint32_t xci_group_writer_codec(const xci_group_writer *writer) {
@@ -113,7 +119,7 @@ xorcast_status xci_group_write(xci_group_writer *writer, const xci_record *liste
         TRY(encode_group(writer, listed, NULL, &record));
     void *memory;
     const uint64_t head_bound = xci_record_head_bound(record.block_count);
-    TRY(xci_allocate(writer->context, head_bound + record.stored_bytes, &memory));
+    TRY(xci_arena_take(writer->arena, head_bound + record.stored_bytes, &memory));
     const uint64_t head_bytes = xci_record_write_head(&record, memory);
     memcpy((uint8_t *)memory + head_bytes, record.payload, record.stored_bytes);
     *written_out = (xci_written){memory, head_bytes + record.stored_bytes, record.stored_bytes,

@@ -1,8 +1,9 @@
-/* From the encoded chunks of a group to its record: second pass where it helps, head, checksum. One
- * writer for each worker. */
+/* From the encoded chunks of a group to its record: second pass where it helps, head, checksum.
+ * One writer for each worker. */
 #ifndef XCI_GROUP_WRITER_H
 #define XCI_GROUP_WRITER_H
 
+#include "base/arena.h"
 #include "codec/second_pass.h"
 #include "delta/auto_group_writer.h"
 #include "delta/gap_group_writer.h"
@@ -14,6 +15,7 @@ typedef struct xci_group_writer {
     xci_zstd_encoder *zstd;
     uint8_t *second;           /* the payload after the second pass */
     uint64_t second_capacity;
+    xci_arena *arena;              /* holds what was written since the last reset */
     xci_gap_group_writer *gap;     /* where the codec is gap */
     xci_auto_group_writer *choice; /* where it is auto */
 } xci_group_writer;
@@ -28,16 +30,19 @@ uint32_t xci_group_writer_codec(const xci_group_writer *writer);
 xorcast_status xci_group_writer_open(xci_group_writer *writer, xorcast_context *context,
                                      const xorcast_encoding *encoding);
 void xci_group_writer_close(xci_group_writer *writer);
+/* All that was written is gone. */
+void xci_group_writer_reset(xci_group_writer *writer);
 
 typedef struct xci_written {
-    uint8_t *bytes; /* head and payload; allocated */
+    uint8_t *bytes; /* head and payload; the writer's until it is reset */
     uint64_t count, payload_bytes;
     uint64_t raw_bytes; /* of the payload before the second pass */
 } xci_written;
 
-/* `listed` has group, blocks, raw_bytes and the payload as the backend made it; `record_out` is what
- * is written, its blocks and payload the writer's or those of `listed` until the next call. `old`: the bytes
- * of each block's chunk before the change; the record then needs them too. NULL: the plain form. */
+/* `listed` has group, blocks, raw_bytes and the payload as the backend made it; `record_out` is
+ * what is written, its blocks and payload the writer's or those of `listed` until the next call.
+ * `old`: the bytes of each block's chunk before the change; the record then needs them too. NULL:
+ * the plain form. */
 xorcast_status xci_group_write(xci_group_writer *writer, const xci_record *listed,
                                const uint8_t *const *old, xci_record *record_out,
                                xci_written *written_out);

@@ -14,10 +14,6 @@ static void drop_pieces(xci_ahead *ahead, xorcast_context *context) {
 
 void xci_ahead_drop(xci_ahead *ahead, xorcast_context *context) {
     drop_pieces(ahead, context);
-    xci_release(context, ahead->record.blocks);
-    xci_release(context, ahead->written[XCI_FORM_PLAIN].bytes);
-    xci_release(context, ahead->written[XCI_FORM_BESIDE].bytes);
-    xci_blob_drop(ahead->part);
     *ahead = (xci_ahead){0};
 }
 
@@ -87,27 +83,17 @@ xorcast_status xci_ahead_join(const xci_ahead *ahead, xorcast_context *context, 
 
 /* ---- A whole group ---- */
 
-xorcast_status xci_ahead_whole(xci_ahead *ahead, xorcast_context *context, const xci_record *record,
-                               const xci_written written[2]) {
+xorcast_status xci_ahead_whole(xci_ahead *ahead, xorcast_context *context, xci_arena *arena,
+                               const xci_record *record, const xci_written written[2]) {
     const xci_written *plain = &written[XCI_FORM_PLAIN];
     void *blocks;
-    TRY(xci_allocate_array(context, record->block_count, sizeof(xci_block), &blocks));
-    memcpy(blocks, record->blocks, record->block_count * sizeof(xci_block));
+    TRY(xci_arena_copy(arena, record->blocks, record->block_count * sizeof(xci_block), &blocks));
     drop_pieces(ahead, context);
     ahead->record = *record;
     ahead->record.blocks = blocks;
     ahead->record.payload = plain->bytes + (plain->count - plain->payload_bytes);
     memcpy(ahead->written, written, sizeof ahead->written);
     return XORCAST_OK;
-}
-
-void xci_ahead_move_to_part(xci_ahead *ahead, xorcast_context *context, xci_blob *part,
-                            uint8_t *bytes) {
-    xci_written *plain = &ahead->written[XCI_FORM_PLAIN];
-    ahead->record.payload = bytes + (plain->count - plain->payload_bytes);
-    xci_release(context, plain->bytes);
-    plain->bytes = NULL;
-    ahead->part = xci_blob_hold(part);
 }
 
 /* ---- Back ---- */

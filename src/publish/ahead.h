@@ -1,13 +1,14 @@
 /* What a group of the shadow is ahead of the published version: the blocks that moved it there
- * while its weights were in the cache. A mask is its own inverse, so the published bytes are had by
- * applying the blocks once more: to a copy, for a keyframe, or to the group, when the version is
- * dropped.
+ * while its weights were in the cache. A mask is its own inverse, so the published bytes are had
+ * by applying the blocks once more: to a copy, for a keyframe, or to the group, when the version
+ * is dropped.
  *
- * Owns blocks and records. Has no lock: the shadow guards each group. */
+ * Owns pieces; records lie in the arenas of those who wrote them, until the next version begins.
+ * Has no lock: the shadow guards each group. */
 #ifndef XCI_AHEAD_H
 #define XCI_AHEAD_H
 
-#include "base/blob.h"
+#include "base/arena.h"
 #include "delta/group_apply.h"
 #include "delta/group_writer.h"
 #include "frame/about.h"
@@ -23,12 +24,9 @@ typedef struct xci_ahead_piece {
 /* Zeroed: not ahead. Either pieces, or one record of the whole group. */
 typedef struct xci_ahead {
     xci_ahead_piece *pieces;
-    xci_record record; /* block_count 0: none; its blocks are owned, its payload is in `written`
-                              or in `part` */
-    /* of the plain form and, if it is wanted, the one beside the old weights; bytes NULL once they
-     * are in `part`, or in a part of that form */
+    xci_record record; /* of the plain form; block_count 0: none */
+    /* of the plain form and, if it is wanted, the one beside the old weights */
     xci_written written[2];
-    xci_blob *part;
     xorcast_digest change; /* terms of the group now minus terms of what is published */
 } xci_ahead;
 
@@ -38,13 +36,10 @@ xorcast_status xci_ahead_add(xci_ahead *ahead, xorcast_context *context, const x
  * caller's to release once the group is written. */
 xorcast_status xci_ahead_join(const xci_ahead *ahead, xorcast_context *context, uint64_t group,
                               xci_record *record_out, void **memory_out);
-/* The group is whole and its record, of the plain form, is written: replaces the pieces. Takes over `written` if it
- * succeeds. */
-xorcast_status xci_ahead_whole(xci_ahead *ahead, xorcast_context *context, const xci_record *record,
-                               const xci_written written[2]);
-/* The written record of the plain form lies at `bytes` of a part now. */
-void xci_ahead_move_to_part(xci_ahead *ahead, xorcast_context *context, xci_blob *part,
-                            uint8_t *bytes);
+/* The group is whole and its record, of the plain form, is written, in `arena`: replaces the
+ * pieces. */
+xorcast_status xci_ahead_whole(xci_ahead *ahead, xorcast_context *context, xci_arena *arena,
+                               const xci_record *record, const xci_written written[2]);
 /* Undoes the blocks in the shadow's own group (`copy` NULL) or in a copy of its chunks, one behind
  * the other. Cannot fail on a worker whose reader was reserved. */
 xorcast_status xci_ahead_take_back(const xci_ahead *ahead, xci_apply_worker *worker,

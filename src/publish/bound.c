@@ -1,5 +1,5 @@
-/* The entropy bound: see bound.h. Histograms of 256 values for each tensor that changed, made on
- * first use. */
+/* The entropy bound: see bound.h. A histogram of 256 values for each stream of each tensor that
+ * changed, made on first use. */
 #include "publish/bound.h"
 
 #include <math.h>
@@ -12,8 +12,20 @@
 struct xci_bound {
     pthread_mutex_t lock;
     uint64_t tensor_count;
-    uint64_t *histograms[]; /* for each tensor, VALUES counts of XOR bytes; NULL: unchanged */
+    uint64_t *histograms[]; /* for each tensor, VALUES counts for each stream; NULL: unchanged */
 };
+
+/* How a tensor is looked at: how many byte planes it has, or whether two numbers share a byte. */
+typedef struct view {
+    uint32_t planes;
+    bool nibbles;
+} view;
+
+static view view_of(const xci_tensor *tensor) {
+    const uint32_t width = tensor->element_bytes;
+    const bool packed = strcmp(tensor->dtype, "U8") == 0 || strcmp(tensor->dtype, "F4") == 0;
+    return (view){width == 4 || width == 8 ? width : 1, packed};
+}
 
 xorcast_status xci_bound_open(xorcast_bundle *bundle, xci_bound **bound_out) {
     void *memory;
@@ -35,22 +47,29 @@ void xci_bound_close(xorcast_context *context, xci_bound *bound) {
     xci_release(context, bound);
 }
 
-void xci_bound_reset(xci_bound *bound) {
+void xci_bound_reset(xci_bound *bound, const xorcast_bundle *bundle) {
     for (uint64_t t = 0; t < bound->tensor_count; t++)
         if (bound->histograms[t] != NULL)
-            memset(bound->histograms[t], 0, VALUES * sizeof(uint64_t));
+            memset(bound->histograms[t], 0,
+                   view_of(&bundle->tensors[t]).planes * VALUES * sizeof(uint64_t));
 }
 
-static xorcast_status count_bytes(xci_bound *bound, xorcast_context *context, uint64_t tensor,
+/* `mask` begins at a whole element of the tensor. */
+static xorcast_status count_bytes(xci_bound *bound, xorcast_bundle *bundle, uint64_t tensor,
                                   const uint8_t *mask, uint64_t count) {
+    const view v = view_of(&bundle->tensors[tensor]);
     uint64_t **histogram = &bound->histograms[tensor];
     if (*histogram == NULL) {
         void *memory;
-        TRY(xci_allocate_zeroed(context, VALUES * sizeof(uint64_t), &memory));
+        TRY(xci_allocate_zeroed(bundle->context, v.planes * VALUES * sizeof(uint64_t), &memory));
         *histogram = memory;
     }
-    for (uint64_t i = 0; i < count; i++)
-        (*histogram)[mask[i]]++;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t *plane = *histogram + i % v.planes * VALUES;
+        plane[v.nibbles ? mask[i] & 15 : mask[i]]++;
+        if (v.nibbles)
+            plane[mask[i] >> 4]++;
+    }
     return XORCAST_OK;
 }
 
@@ -62,9 +81,9 @@ static xorcast_status count_chunk(xci_bound *bound, xorcast_bundle *bundle, uint
     TRY(xci_codec_decode(bundle->context, place, block->codec, bytes, block->bytes, mask,
                          chunk.bytes));
     if (!chunk.packed)
-        return count_bytes(bound, bundle->context, chunk.tensor, mask, chunk.bytes);
+        return count_bytes(bound, bundle, chunk.tensor, mask, chunk.bytes);
     for (uint32_t i = 0; i < chunk.tensor_count; i++)
-        TRY(count_bytes(bound, bundle->context, chunk.tensors[i], mask + chunk.places[i].offset,
+        TRY(count_bytes(bound, bundle, chunk.tensors[i], mask + chunk.places[i].offset,
                         chunk.places[i].bytes));
     return XORCAST_OK;
 }
@@ -89,17 +108,23 @@ static double entropy_bits(double count, double total) {
     return count > 0 ? count * log2(total / count) : 0;
 }
 
+/* Of one stream: which of its `places` changed, and to what. */
+static double stream_bits(const uint64_t *histogram, double places) {
+    double changed = 0, bits = 0;
+    for (uint32_t v = 1; v < VALUES; v++)
+        changed += (double)histogram[v];
+    for (uint32_t v = 1; v < VALUES; v++)
+        bits += entropy_bits((double)histogram[v], changed);
+    return bits + entropy_bits(changed, places) + entropy_bits(places - changed, places);
+}
+
 double xci_bound_bytes(const xci_bound *bound, const xorcast_bundle *bundle) {
     double bits = 0;
     for (uint64_t t = 0; t < bound->tensor_count; t++) {
-        const uint64_t *histogram = bound->histograms[t];
-        double changed = 0;
-        const double total = (double)bundle->tensors[t].bytes;
-        for (uint32_t v = 1; v < VALUES && histogram != NULL; v++)
-            changed += (double)histogram[v];
-        bits += entropy_bits(changed, total) + entropy_bits(total - changed, total);
-        for (uint32_t v = 1; v < VALUES && histogram != NULL; v++)
-            bits += entropy_bits((double)histogram[v], changed);
+        const view v = view_of(&bundle->tensors[t]);
+        const uint64_t places = bundle->tensors[t].bytes / v.planes * (v.nibbles ? 2 : 1);
+        for (uint32_t p = 0; p < v.planes && bound->histograms[t] != NULL; p++)
+            bits += stream_bits(bound->histograms[t] + p * VALUES, (double)places);
     }
     return bits / 8;
 }

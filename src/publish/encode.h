@@ -53,9 +53,9 @@ xorcast_status xci_encode_range(xci_encode_worker *worker, xorcast_bundle *old_b
                                 uint64_t end, xci_old_side old_side, xci_piece *piece_out);
 
 /* The bytes before the change of each chunk of a group's record, as its range was encoded; valid
- * until the worker's next call. Either of the range encoded last, which was the whole group and kept
- * its old side: `moved` is NULL. Or of a bundle whose chunks lie in one piece and have become new:
- * they are taken back in memory of the worker. */
+ * until the worker's next call. Either of the range encoded last, which was the whole group and
+ * kept its old side: `moved` is NULL. Or of a bundle whose chunks lie in one piece and have
+ * become new: they are taken back in memory of the worker. */
 xorcast_status xci_encode_old(xci_encode_worker *worker, const xorcast_bundle *moved,
                               const xci_record *record, const uint8_t *const **old_out);
 

@@ -65,8 +65,8 @@ static xorcast_status write_batch(delta_job *job, xci_delta_writer *writer) {
 }
 
 static void drop_batch(delta_job *job) {
-    for (uint64_t i = 0; i < job->batch_count; i++)
-        xci_release(job->old_bundle->context, job->results[i].written.bytes);
+    for (uint32_t i = 0; i < xci_context_threads(job->old_bundle->context); i++)
+        xci_group_writer_reset(&job->workers[i].writer);
 }
 
 static xorcast_status encode_groups(delta_job *job, xci_delta_writer *writer) {

@@ -58,18 +58,11 @@ static xorcast_status fill_part(void *user, uint64_t index, uint32_t worker) {
     TRY(xci_blob_create(context, planned->part.bytes, &planned->blob));
     uint8_t *at = planned->blob->bytes;
     for (uint64_t g = planned->first; g < planned->end; g++) {
-        xci_ahead *ahead = xci_shadow_ahead(p->shadow, g);
+        const xci_ahead *ahead = xci_shadow_ahead(p->shadow, g);
         if (ahead->record.block_count == 0)
             continue;
-        xci_written *written = &ahead->written[p->form];
-        xci_shadow_lock(p->shadow, g);
+        const xci_written *written = &ahead->written[p->form];
         memcpy(at, written->bytes, written->count);
-        if (p->form == XCI_FORM_PLAIN)
-            xci_ahead_move_to_part(ahead, context, planned->blob, at);
-        else
-            xci_release(context, written->bytes);
-        written->bytes = NULL;
-        xci_shadow_unlock(p->shadow, g);
         at += written->count;
     }
     planned->part.hash = xci_hash_of(planned->blob->bytes, planned->part.bytes);

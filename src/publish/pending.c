@@ -76,12 +76,14 @@ void xci_pending_reset(xci_pending *pending) {
         pending->small_left[p] = (uint32_t)(bundle->packed_first[p + 1] - bundle->packed_first[p]);
     if (bundle->tensor_count > 0)
         memset(pending->seen, 0, bundle->tensor_count);
+    for (uint32_t i = 0; i < xci_context_threads(bundle->context); i++)
+        xci_group_writer_reset(&pending->workers[i].writer);
     pending->seen_count = 0;
     memset(&pending->counts, 0, sizeof pending->counts);
     memset(pending->encoded_bytes, 0, sizeof pending->encoded_bytes);
     pending->put_ns = pending->encode_ns = pending->frame_ns = pending->bound_ns = 0;
     if (pending->bound != NULL)
-        xci_bound_reset(pending->bound);
+        xci_bound_reset(pending->bound, pending->bundle);
 }
 
 xorcast_status xci_pending_check(xci_pending *pending) {
@@ -125,9 +127,7 @@ static xorcast_status write_group(xci_pending *pending, xci_encode_worker *worke
     xci_written written[2] = {{0}, {0}};
     xorcast_status status = write_forms(pending, worker, listed, &record, written);
     if (status == XORCAST_OK)
-        status = xci_ahead_whole(ahead, context, &record, written);
-    for (uint32_t form = 0; form < 2 && status < 0; form++)
-        xci_release(context, written[form].bytes);
+        status = xci_ahead_whole(ahead, context, worker->writer.arena, &record, written);
     pthread_mutex_lock(&pending->lock);
     for (uint32_t form = 0; form < 2; form++)
         pending->encoded_bytes[form] += written[form].raw_bytes;

@@ -1,9 +1,9 @@
-/* The version that is being put together: which tensors have come, what their groups encoded to. A
- * group whose chunks have all been seen becomes a record at once; the rest waits in pieces. Both
- * are kept by the shadow, which moves along (ahead.h).
+/* The version that is being put together: which tensors have come, what their groups encoded to.
+ * A group whose chunks have all been seen becomes a record at once; the rest waits in pieces.
+ * Both are kept by the shadow, which moves along (ahead.h).
  *
- * Does not own weights: tensors are read during put and never again, except small ones, which share
- * chunks and are copied until their chunk is whole. */
+ * Does not own weights: tensors are read during put and never again, except small ones, which
+ * share chunks and are copied until their chunk is whole. */
 #ifndef XCI_PENDING_H
 #define XCI_PENDING_H
 
@@ -32,10 +32,10 @@ xorcast_status xci_pending_open(xci_pending *pending, xorcast_bundle *bundle, xc
                                 const xorcast_encoding *encoding, bool measure_bound);
 void xci_pending_close(xci_pending *pending);
 
-/* The next version begins. */
+/* The next version begins; the shadow is not ahead. */
 void xci_pending_reset(xci_pending *pending);
-/* As xorcast_publisher_put; `keep`: the tensors are unchanged and not read. BAD_ARGUMENT leaves the
- * version as it was, other failures leave it unusable. */
+/* As xorcast_publisher_put; `keep`: the tensors are unchanged and not read. BAD_ARGUMENT leaves
+ * the version as it was, other failures leave it unusable. */
 xorcast_status xci_pending_put(xci_pending *pending, uint64_t count, const uint64_t *indices,
                                const void *const *data, bool keep);
 /* BAD_STATE that names a tensor which has not come, or OK. */

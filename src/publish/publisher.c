@@ -294,7 +294,8 @@ static xorcast_status publish(publication *p, publication *beside) {
     if (two)
         TRY(put_objects(beside));
     TRY(put_objects(p));
-    TRY(xci_version_log_add(publisher->log, &p->manifest.info, two ? &beside->manifest.info : NULL));
+    TRY(xci_version_log_add(publisher->log, &p->manifest.info,
+                            two ? &beside->manifest.info : NULL));
     publisher->version = p->manifest.info.target;
     publisher->link->host_announce(publisher->host, publisher->version.step);
     return XORCAST_OK;

@@ -37,8 +37,8 @@ void xci_shadow_settle(xci_shadow *shadow, const xorcast_version *target);
 /* All groups are what was published before. */
 void xci_shadow_take_back(xci_shadow *shadow);
 
-/* Answers for subscribers; any thread. Group: step (8 bytes), then the bytes of its chunks. Digests
- * of `count` groups from `first`: step and digest (24 bytes) each. */
+/* Answers for subscribers; any thread. Group: step (8 bytes), then the bytes of its chunks.
+ * Digests of `count` groups from `first`: step and digest (24 bytes) each. */
 xorcast_status xci_shadow_group(xci_shadow *shadow, xorcast_context *context, uint64_t group,
                                 xci_blob **blob_out);
 xorcast_status xci_shadow_digests(xci_shadow *shadow, xorcast_context *context, uint64_t first,

@@ -20,12 +20,13 @@ typedef struct xci_chain {
     uint64_t count, capacity, delta_bytes;
 } xci_chain;
 
-/* Fetches the manifests from just after `from` up to `to`. VERSION_GONE: one is not in the log, or
- * together the deltas are larger than `bound_bytes`; BASE_MISMATCH: no version starts at `from`. */
+/* Fetches the manifests from just after `from` up to `to`. VERSION_GONE: one is not in the log,
+ * or together the deltas are larger than `bound_bytes`; BASE_MISMATCH: no version starts at
+ * `from`. */
 xorcast_status xci_chain_open(xci_chain *chain, xci_feed *feed, uint64_t from, uint64_t to,
                               uint64_t bound_bytes, uint64_t deadline_ns);
-/* Takes the only link's form for receivers that hold the old weights in place of the plain one. The
- * publisher must offer it. */
+/* Takes the only link's form for receivers that hold the old weights in place of the plain one.
+ * The publisher must offer it. */
 xorcast_status xci_chain_take_beside(xci_chain *chain, xci_feed *feed, uint64_t deadline_ns);
 void xci_chain_close(xci_chain *chain);
 

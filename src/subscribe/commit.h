@@ -1,7 +1,7 @@
 /* Commit: the pause. XORs staged blocks into the live weights, in place, and nothing else: no
- * allocation, no network, no waiting. Each chunk has a flag that says whether it is done, so that a
- * commit that stopped can be finished or undone. With a journal (journal.h) the flags outlive the
- * process. */
+ * allocation, no network, no waiting. Each chunk has a flag that says whether it is done, so that
+ * a commit that stopped can be finished or undone. With a journal (journal.h) the flags outlive
+ * the process. */
 #ifndef XCI_COMMIT_H
 #define XCI_COMMIT_H
 

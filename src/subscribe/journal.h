@@ -1,11 +1,11 @@
 /* The journal of weights that outlive the process: a file beside them that says which version is
- * being committed, with the ready blocks, a flag for each chunk, and for each worker a copy of the
- * chunk it is changing. Whoever opens it after a kill -9 puts torn chunks back from their copies
- * and finishes the commit, without a publisher.
+ * being committed, with the ready blocks, a flag for each chunk, and for each worker a copy of
+ * the chunk it is changing. Whoever opens it after a kill -9 puts torn chunks back from their
+ * copies and finishes the commit, without a publisher.
  *
  * Written before the pause; in the pause only flags and copies are. It survives the death of the
- * process, not of the machine: then the scan at open finds what is wrong and a keyframe repairs it.
- * Owns its file. */
+ * process, not of the machine: then the scan at open finds what is wrong and a keyframe repairs
+ * it. Owns its file. */
 #ifndef XCI_JOURNAL_H
 #define XCI_JOURNAL_H
 

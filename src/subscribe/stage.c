@@ -29,6 +29,9 @@ static xorcast_status open_worker(xci_stage_worker *worker, xorcast_bundle *bund
     worker->chunks = memory;
     TRY(xci_allocate_array(context, bundle->group_chunks_max, sizeof(xci_block_job), &memory));
     worker->jobs = memory;
+    TRY(xci_allocate_array(context, bundle->group_chunks_max, sizeof(xci_ready), &memory));
+    worker->list = memory;
+    TRY(xci_arena_create(context, &worker->arena));
     TRY(xci_allocate_array(context, bundle->group_chunks_max, sizeof(uint32_t), &memory));
     worker->indices = memory;
     return XORCAST_OK;
@@ -38,9 +41,11 @@ static void close_workers(xci_stage *stage) {
     xorcast_context *context = stage->bundle->context;
     for (uint32_t i = 0; stage->workers != NULL && i < xci_context_threads(context); i++) {
         xci_stage_worker *worker = &stage->workers[i];
-        void *const parts[] = {worker->gather,   worker->scratch, worker->ready, worker->made,
-                               worker->segments, worker->chunks,  worker->jobs,  worker->indices};
+        void *const parts[] = {worker->gather, worker->scratch,  worker->ready,
+                               worker->made,   worker->segments, worker->chunks,
+                               worker->jobs,   worker->indices,  worker->list};
         xci_group_reader_close(&worker->reader);
+        xci_arena_destroy(worker->arena);
         for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
             xci_release(context, parts[p]);
     }
@@ -71,16 +76,17 @@ void xci_stage_close(xci_stage *stage) {
     xci_stage_reset(stage);
     close_workers(stage);
     xci_release(context, stage->groups);
-    xci_release(context, stage->memories);
     xci_release(context, stage->ready);
     xci_part_records_free(context, &stage->records);
     memset(stage, 0, sizeof *stage);
 }
 
 void xci_stage_reset(xci_stage *stage) {
-    for (uint64_t i = 0; i < stage->memory_count; i++)
-        xci_release(stage->bundle->context, stage->memories[i]);
-    stage->memory_count = stage->ready_count = stage->ready_bytes = 0;
+    for (uint32_t i = 0; stage->workers != NULL && i < xci_context_threads(stage->bundle->context);
+         i++)
+        if (stage->workers[i].arena != NULL)
+            xci_arena_reset(stage->workers[i].arena);
+    stage->ready_count = stage->ready_bytes = 0;
     stage->payload_bytes = stage->encoded_bytes = 0;
     memset(&stage->counts, 0, sizeof stage->counts);
     memset(&stage->change, 0, sizeof stage->change);
@@ -182,7 +188,7 @@ static xorcast_status keep_block(xci_stage_worker *worker, xorcast_bundle *bundl
         return bad_chunk(bundle, chunk, "it changes bytes between tensors");
     if (foreign)
         TRY(keep_made(worker, bundle->context, job));
-    group->ready[group->ready_count++] =
+    worker->list[group->ready_count++] =
         (xci_ready){.chunk = chunk->index,
                     .block = foreign ? NULL : job->block, /* NULL: the next in worker->made */
                     .weights = xci_chunk_direct(bundle, chunk),
@@ -219,11 +225,11 @@ static xorcast_status check_alone(xci_stage_worker *worker, xorcast_bundle *bund
 
 /* Blocks of chunks whose weights lie in one piece are checked many at a time. */
 static xorcast_status check_blocks(xci_stage_worker *worker, xorcast_bundle *bundle,
-                                   const xci_record *record, xci_staged_group *group) {
+                                   const xci_record *record, const uint8_t *bytes,
+                                   xci_staged_group *group) {
     const uint64_t first = bundle->group_first[record->group],
                    end = bundle->group_first[record->group + 1];
     const xci_place place = {xci_bundle_tensor_of(bundle, first), first, 0};
-    const uint8_t *bytes = group->blocks;
     uint64_t listed = 0;
     for (uint32_t i = 0; i < record->block_count; bytes += record->blocks[i++].bytes) {
         const xci_block *block = &record->blocks[i];
@@ -252,41 +258,33 @@ static xorcast_status check_blocks(xci_stage_worker *worker, xorcast_bundle *bun
     return check_listed(worker, bundle, record, listed, group);
 }
 
-/* Leaves nothing in memory but the ready blocks, unless that is nearly so. */
-static xorcast_status compact(xci_stage_worker *worker, xorcast_context *context,
-                              uint64_t raw_bytes, xci_staged_group *group) {
-    void *memory;
-    if (worker->made_bytes == 0 && group->ready_bytes >= raw_bytes - raw_bytes / 4)
-        return XORCAST_OK;
-    TRY(xci_allocate(context, group->ready_bytes, &memory));
+/* Moves the ready blocks, which are in the cache now, to where they stay until they are applied. */
+static xorcast_status keep_ready(xci_stage_worker *worker, xci_staged_group *group) {
+    void *memory, *list;
+    TRY(xci_arena_take(worker->arena, group->ready_bytes, &memory));
     uint8_t *at = memory;
     const uint8_t *made = worker->made;
     for (uint64_t i = 0; i < group->ready_count; i++) {
-        xci_ready *ready = &group->ready[i];
+        xci_ready *ready = &worker->list[i];
         memcpy(at, ready->block != NULL ? ready->block : made, ready->block_bytes);
         made += ready->block == NULL ? ready->block_bytes : 0;
         ready->block = at;
         at += ready->block_bytes;
     }
-    xci_release(context, group->blocks);
-    group->blocks = memory;
+    TRY(xci_arena_copy(worker->arena, worker->list, group->ready_count * sizeof(xci_ready), &list));
+    group->ready = list;
     return XORCAST_OK;
 }
 
 static xorcast_status stage_group(xci_stage *stage, xci_stage_worker *worker,
                                   const xci_record *record, xci_staged_group *group) {
-    xorcast_context *context = stage->bundle->context;
     const uint64_t first = stage->bundle->group_first[record->group];
     const xci_place place = {xci_bundle_tensor_of(stage->bundle, first), first, 0};
-    void *memory;
-    TRY(xci_allocate_array(context, record->block_count, sizeof(xci_ready), &memory));
-    group->ready = memory;
-    TRY(xci_allocate(context, record->raw_bytes, &memory));
-    group->blocks = memory;
-    TRY(xci_group_read_into(&worker->reader, place, record, group->blocks));
+    const uint8_t *bytes;
+    TRY(xci_group_read(&worker->reader, place, record, &bytes));
     worker->made_bytes = 0;
-    TRY(check_blocks(worker, stage->bundle, record, group));
-    return compact(worker, context, record->raw_bytes, group);
+    TRY(check_blocks(worker, stage->bundle, record, bytes, group));
+    return group->ready_count > 0 ? keep_ready(worker, group) : XORCAST_OK;
 }
 
 /* ---- A delta ---- */
@@ -380,36 +378,22 @@ static xorcast_status stage_item(void *user, uint64_t index, uint32_t worker) {
     return stage_group(stage, &stage->workers[worker], record, &stage->groups[index]);
 }
 
-static void drop_groups(xci_stage *stage, uint64_t first) {
-    for (uint64_t i = first; i < stage->records.count; i++) {
-        xci_release(stage->bundle->context, stage->groups[i].ready);
-        xci_release(stage->bundle->context, stage->groups[i].blocks);
-    }
-}
-
 /* Takes over a group's blocks, behind those of the groups before. */
-static xorcast_status take_group(xci_stage *stage, xci_staged_group *group) {
+static xorcast_status take_group(xci_stage *stage, const xci_staged_group *group) {
     xorcast_context *context = stage->bundle->context;
     void *memory = stage->ready;
-    xorcast_status status =
+    const xorcast_status status =
         xci_reserve(context, &memory, &stage->ready_capacity,
                     (stage->ready_count + group->ready_count) * sizeof(xci_ready));
     stage->ready = memory;
-    TRY(status);
-    memory = stage->memories;
-    status = xci_reserve(context, &memory, &stage->memories_capacity,
-                         (stage->memory_count + 1) * sizeof(void *));
-    stage->memories = memory;
     TRY(status);
     if (group->ready_count > 0)
         memcpy(stage->ready + stage->ready_count, group->ready,
                group->ready_count * sizeof(xci_ready));
     stage->ready_count += group->ready_count;
     stage->ready_bytes += group->ready_bytes;
-    stage->memories[stage->memory_count++] = group->blocks;
     xci_counts_add(&stage->counts, &group->counts);
     xci_digest_merge(&stage->change, &group->change);
-    xci_release(context, group->ready);
     return XORCAST_OK;
 }
 
@@ -430,16 +414,13 @@ xorcast_status xci_stage_part(xci_stage *stage, const xci_manifest *manifest, ui
     if (group_count > 0)
         memset(stage->groups, 0, group_count * sizeof(xci_staged_group));
     status = xci_pool_run(context->shared->pool, group_count + 1, stage_item, &job);
-    uint64_t taken = 0;
-    while (status == XORCAST_OK && taken < group_count) {
-        const xci_record *record = &stage->records.records[taken];
-        status = take_group(stage, &stage->groups[taken]);
-        taken += status == XORCAST_OK;
+    for (uint64_t i = 0; status == XORCAST_OK && i < group_count; i++) {
+        const xci_record *record = &stage->records.records[i];
+        status = take_group(stage, &stage->groups[i]);
         stage->last_group = record->group;
         stage->payload_bytes += record->stored_bytes;
         stage->encoded_bytes += record->raw_bytes;
     }
-    drop_groups(stage, taken);
     return status;
 }
 

@@ -6,6 +6,7 @@
 #ifndef XCI_STAGE_H
 #define XCI_STAGE_H
 
+#include "base/arena.h"
 #include "bundle/bundle.h"
 #include "delta/group_reader.h"
 #include "frame/delta_reader.h"
@@ -24,17 +25,18 @@ typedef struct xci_stage_worker {
     uint8_t *gather, *scratch, *ready; /* a chunk each: live bytes, decoding, another form */
     uint8_t *made;                     /* the other forms of a group, one behind the other */
     uint64_t made_bytes, made_capacity;
+    xci_arena *arena; /* ready blocks of the delta that is staged */
     xci_segment *segments;
     /* of the group that is worked on, one for each of its blocks */
     xci_chunk *chunks;
     xci_block_job *jobs;
+    xci_ready *list;
     uint32_t *indices; /* of the blocks in their record */
 } xci_stage_worker;
 
 /* What a group of the part that is being staged came to. */
 typedef struct xci_staged_group {
-    xci_ready *ready; /* allocated, as are the blocks that they point to */
-    uint8_t *blocks;
+    xci_ready *ready; /* in an arena, as are the blocks that they point to */
     uint64_t ready_count, ready_bytes;
     xorcast_counts counts;
     xorcast_digest change;
@@ -48,8 +50,6 @@ typedef struct xci_stage {
     xci_part_records records;
     xci_staged_group *groups; /* of the part that is staged, one for each record */
     uint64_t groups_capacity;
-    void **memories; /* blocks of the groups before */
-    uint64_t memory_count, memories_capacity;
     xci_ready *ready; /* by chunk */
     uint64_t ready_count, ready_capacity, ready_bytes;
     xorcast_counts counts;

@@ -22,7 +22,8 @@ from tool import remove, traces, weights_in
 
 CODECS = ("raw", "lz4", "snappy")
 THREADS = (1, 2, 7)
-COMMANDS = ("diff", "apply", "check", "inspect", "fold", "publish", "follow", "bench")
+COMMANDS = ("diff", "apply", "check", "inspect", "fold", "publish", "follow", "bench",
+            "bench codecs")
 
 
 class RoundTrip(ToolTest):
@@ -56,6 +57,15 @@ class RoundTrip(ToolTest):
                 if shards == 1:
                     with self.subTest(dtype=dtype, single_file=True):
                         self.round_trip(weights_in(old), weights_in(new))
+
+    def test_masters(self):
+        """Steps of an optimizer: values and scales move together."""
+        for dtype in DTYPES:
+            for options in (("--heavy",), ("--pow2", "--extras")):
+                old, new = generate(self.path(dtype + options[0]), "--dtype", dtype, "--bytes",
+                                    "600k", "--lr", "1e-5", *options)
+                with self.subTest(dtype=dtype, options=options):
+                    self.round_trip(old, new)
 
     def test_traces(self):
         for name, steps in traces().items():
@@ -413,9 +423,9 @@ class Words(ToolTest):
         self.assertEqual(self.good("--help").stdout, overview)
         for command in COMMANDS:
             self.assertIn(command.encode(), overview)
-            text = self.good("help", command).stdout.decode()
-            self.assertEqual(self.good(command, "--help").stdout.decode(), text)
-            self.assertEqual(self.good(command, "-h").stdout.decode(), text)
+            text = self.good("help", *command.split()).stdout.decode()
+            self.assertEqual(self.good(*command.split(), "--help").stdout.decode(), text)
+            self.assertEqual(self.good(*command.split(), "-h").stdout.decode(), text)
             self.assertTrue(text.startswith(f"usage: xorcast {command}"))
             for piece in ("\nexample:\n", f"xorcast {command} ", "\noptions:\n", "--json",
                           "exit codes:"):
@@ -432,8 +442,8 @@ class Words(ToolTest):
         page = page.replace("\\-", "-")
         for command in COMMANDS:
             self.assertRegex(page, rf"(?m)^\.SS {command}\b")
-            for option in re.findall(r"^ .*?(--[a-z-]+)", run("help", command).stdout.decode(),
-                                     re.M):
+            text = run("help", *command.split()).stdout.decode()
+            for option in re.findall(r"^ .*?(--[a-z-]+)", text, re.M):
                 self.assertIn(option, page, command)
         statuses, remedies = run("help", "exit-codes").stdout.decode().split("\nwhat to do")
         words = dict(row.split(maxsplit=1) for row in remedies.splitlines()[2:])
@@ -483,6 +493,10 @@ class Words(ToolTest):
             (("publish", "a", "--interval", "soon"), "soon"),
             (("publish", "a", "--interval", "nan"), "nan"),
             (("bench", "--density", "0.9"), "0.9"),
+            (("bench", "codec"), "'codec'"),
+            (("bench", "codecs"), "bench codecs DIRECTORY"),
+            (("bench", "codecs", "a", "--density", "0.1"), "--density"),
+            (("bench", "codecs", ".", "--svg", "-"), "--svg"),
         )
         for arguments, hint in cases:
             with self.subTest(arguments=arguments):

@@ -35,18 +35,6 @@ XCI_CPU_INLINE uint32_t list_line(const uint8_t *old_bytes, const uint8_t *new_b
     return (uint32_t)__builtin_popcount(changed);
 }
 
-XCI_CPU_INLINE __m256i differences(const uint8_t *old_bytes, const uint8_t *new_bytes) {
-    return _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(const void *)old_bytes),
-                            _mm256_loadu_si256((const __m256i *)(const void *)new_bytes));
-}
-
-XCI_CPU_INLINE bool same_lines(const uint8_t *old_bytes, const uint8_t *new_bytes) {
-    __m256i any = differences(old_bytes, new_bytes);
-    for (uint32_t i = 1; i < 8; ++i)
-        any = _mm256_or_si256(any, differences(old_bytes + 32 * i, new_bytes + 32 * i));
-    return _mm256_testz_si256(any, any) != 0;
-}
-
 /* All ones in every element that is zero. */
 XCI_CPU_INLINE __m256i zero_elements(__m256i masks, uint32_t element_bytes) {
     const __m256i zero = _mm256_setzero_si256();

@@ -16,17 +16,6 @@ XCI_CPU_INLINE uint32_t list_line(const uint8_t *old_bytes, const uint8_t *new_b
     return (uint32_t)__builtin_popcount(changed);
 }
 
-XCI_CPU_INLINE __m512i differences(const uint8_t *old_bytes, const uint8_t *new_bytes) {
-    return _mm512_xor_si512(_mm512_loadu_si512(old_bytes), _mm512_loadu_si512(new_bytes));
-}
-
-XCI_CPU_INLINE bool same_lines(const uint8_t *old_bytes, const uint8_t *new_bytes) {
-    __m512i any = differences(old_bytes, new_bytes);
-    for (uint32_t i = 1; i < 4; ++i)
-        any = _mm512_or_si512(any, differences(old_bytes + 64 * i, new_bytes + 64 * i));
-    return _mm512_test_epi64_mask(any, any) == 0;
-}
-
 XCI_CPU_INLINE uint32_t count_elements(__m512i masks, uint32_t element_bytes) {
     switch (element_bytes) {
     case 1:

@@ -1,8 +1,7 @@
-/* encode() of one instruction set. The including file defines what depends on it: list_line(old,
- * new, first, list) writes the numbers of the words that differ in 64 bytes, counted from `first`,
- * to the list and returns how many; what it leaves in the rest of eight places does not matter.
- * same_lines(old, new) tells whether 256 bytes are equal. Everything else is the same source for
- * all levels, hence the same bytes.
+/* encode() of one instruction set. The including file defines what depends on it, list_line(old,
+ * new, first, list): it writes the numbers of the words that differ in 64 bytes, counted from
+ * `first`, to the list and returns how many; what it leaves in the rest of eight places does not
+ * matter. Everything else is the same source for all levels, hence the same bytes.
  *
  * Old and new are streamed once. Words that differ are listed without a branch on the data, and
  * worked on when a batch is full: loops of a fixed length, which the processor predicts. Meanwhile
@@ -18,8 +17,6 @@
 #define XCI_LINE_WORDS 8u
 #define XCI_ENCODE_BATCH 16u
 #define XCI_AHEAD 1024u /* bytes between prefetch and use; 512 to 2048 do about as well */
-#define XCI_SAME_LINES 4u
-#define XCI_SPARSE 6u /* lines for each changed word from which on four are looked at at once */
 #define XCI_CHUNK_LINES ((1u << 20) / XCI_LINE)
 
 /* A hint: the address may lie beyond the chunk, where the next one usually is. */
@@ -46,42 +43,17 @@ XCI_CPU_INLINE void xci_diff_rest(xci_differ *differ) {
     differ->offset = differ->bytes;
 }
 
-XCI_CPU_INLINE void xci_prefetch_lines(const uint8_t *at, size_t distance) {
-    for (uint32_t i = 0; i < XCI_SAME_LINES; ++i)
-        xci_prefetch(at, distance + i * XCI_LINE);
-}
-
-/* The first of the lines from `offset` on, four by four, that are not all equal. */
-XCI_CPU_INLINE uint32_t xci_skip_same(const uint8_t *old_bytes, const uint8_t *new_bytes,
-                                      uint32_t offset, uint32_t whole) {
-    const uint32_t step = XCI_SAME_LINES * XCI_LINE;
-    for (; offset + step <= whole; offset += step) {
-        xci_prefetch_lines(old_bytes, offset + XCI_AHEAD);
-        xci_prefetch_lines(new_bytes, offset + XCI_AHEAD);
-        if (!same_lines(old_bytes + offset, new_bytes + offset))
-            break;
-    }
-    return offset;
-}
-
 /* Looks at lines until a batch is full or the chunk is at its end. */
 XCI_CPU_INLINE void xci_diff_lines(xci_differ *differ) {
     const uint8_t *const old_bytes = differ->old_bytes, *const new_bytes = differ->new_bytes;
-    const uint32_t whole = differ->bytes / XCI_LINE * XCI_LINE, begun = differ->offset;
-    uint32_t offset = begun, listed = differ->listed;
-    while (offset < whole && listed < XCI_ENCODE_BATCH) {
-        if (differ->sparse)
-            offset = xci_skip_same(old_bytes, new_bytes, offset, whole);
-        const uint32_t stop = differ->sparse ? offset + XCI_SAME_LINES * XCI_LINE : whole;
-        const uint32_t end = stop < whole ? stop : whole;
-        for (; offset < end && listed < XCI_ENCODE_BATCH; offset += XCI_LINE) {
-            xci_prefetch(old_bytes, offset + XCI_AHEAD);
-            xci_prefetch(new_bytes, offset + XCI_AHEAD);
-            listed += list_line(old_bytes + offset, new_bytes + offset, offset / 8,
-                                differ->list + listed);
-        }
+    const uint32_t whole = differ->bytes / XCI_LINE * XCI_LINE;
+    uint32_t offset = differ->offset, listed = differ->listed;
+    for (; offset < whole && listed < XCI_ENCODE_BATCH; offset += XCI_LINE) {
+        xci_prefetch(old_bytes, offset + XCI_AHEAD);
+        xci_prefetch(new_bytes, offset + XCI_AHEAD);
+        listed +=
+            list_line(old_bytes + offset, new_bytes + offset, offset / 8, differ->list + listed);
     }
-    differ->sparse = (offset - begun) / XCI_LINE > XCI_SPARSE * (listed - differ->listed);
     differ->offset = offset;
     differ->listed = listed;
     if (listed < XCI_ENCODE_BATCH && offset < differ->bytes)
@@ -174,12 +146,7 @@ static void xci_encode_finish(xci_encode_job *job, xci_encoder *encoder) {
 /* `codec` is a constant wherever this is inlined. */
 XCI_CPU_INLINE void xci_encode_chunk(xci_encode_job *job, uint32_t codec) {
     xci_differ differ = {
-
-        .old_bytes = job->old_bytes,
-        .new_bytes = job->new_bytes,
-        .bytes = job->bytes / 8 * 8,
-        .sparse = true,
-    };
+        .old_bytes = job->old_bytes, .new_bytes = job->new_bytes, .bytes = job->bytes / 8 * 8};
     uint16_t lines[XCI_CHUNK_LINES + 1]; /* one more than can be noted is written */
     xci_encoder encoder = {
         .cursor = xci_cursor_over(job->segments, job->segment_count),

@@ -12,13 +12,6 @@ XCI_CPU_INLINE uint32_t list_line(const uint8_t *old_bytes, const uint8_t *new_b
     return listed;
 }
 
-XCI_CPU_INLINE bool same_lines(const uint8_t *old_bytes, const uint8_t *new_bytes) {
-    uint64_t any = 0;
-    for (uint32_t i = 0; i < 256; i += 8)
-        any |= xci_load64(old_bytes + i) ^ xci_load64(new_bytes + i);
-    return any == 0;
-}
-
 /* Bit 0 of every byte that is not zero. */
 XCI_CPU_INLINE uint64_t nonzero_bytes(uint64_t word) {
     const uint64_t low = UINT64_C(0x7f7f7f7f7f7f7f7f);

@@ -29,9 +29,9 @@ typedef struct xci_cuda_chunk {
     uint32_t segment_first, segment_count;
 } xci_cuda_chunk;
 
-/* A rectangle of a chunk's bytes that lies in memory of its own: row r (r < row_count) is the bytes
- * [offset + r * stride, + width) of the chunk, at `at` + r * pitch. All edges are multiples of 8 or
- * the chunk's end. One contiguous chunk is one window of one row. */
+/* A rectangle of a chunk's bytes that lies in memory of its own: row r (r < row_count) is the
+ * bytes [offset + r * stride, + width) of the chunk, at `at` + r * pitch. All edges are multiples
+ * of 8 or the chunk's end. One contiguous chunk is one window of one row. */
 typedef struct xci_cuda_window {
     uint8_t *at;
     uint64_t pitch;
@@ -39,8 +39,8 @@ typedef struct xci_cuda_window {
 } xci_cuda_window;
 
 /* Where the bytes of each chunk are: `direct[i]` if they lie in one piece, else NULL, and then in
- * windows [window_first[i], window_first[i + 1]). Bytes in no window are nowhere: skipped. Bytes in
- * several (replicas) are the same in all; they are read from the first and written to all. */
+ * windows [window_first[i], window_first[i + 1]). Bytes in no window are nowhere: skipped. Bytes
+ * in several (replicas) are the same in all; they are read from the first and written to all. */
 typedef struct xci_cuda_places {
     uint8_t *const *direct;
     const uint32_t *window_first; /* NULL: every chunk is direct */
@@ -68,11 +68,12 @@ typedef struct xci_cuda_result {
 
 /* ---- Encode: old and new to LZ4 blocks, byte for byte those of the CPU backend ------------------
  * Chunks [first, first + count) of the grid. Old and new are direct everywhere (packed chunks are
- * gathered before). Blocks are written one behind the other in the order of the chunks, from
- * `blocks` on; *used_bytes is where they end. If they need more than `capacity`, *used_bytes says
- * how much that is, results are complete but for the offsets, and the bytes of blocks beyond
- * `capacity` are not written.
- * `move`: old becomes new, once the whole call has worked; else old is only read. */
+ * gathered before), of any alignment, and only read: each byte once, unless a block has to be raw
+ * in spite of zero runs, and nothing outside the chunk.
+ * Blocks are written one behind the other in the order of the chunks, from `blocks` on; *used_bytes
+ * is where they end. If they need more than `capacity`, *used_bytes says how much that is, blocks
+ * that end behind `capacity` are not written and their status is BUFFER_TOO_SMALL; all else in the
+ * results holds. */
 typedef struct xci_cuda_encode_call {
     xci_cuda_grid grid;
     uint8_t *const *old_at; /* device or pinned host memory */
@@ -87,7 +88,7 @@ typedef struct xci_cuda_encode_call {
     uint8_t *scratch;         /* xci_cuda_encode_scratch bytes */
     uint64_t scratch_bytes;
 } xci_cuda_encode_call;
-/* For calls of up to `count` chunks of up to `chunk_bytes`. At most 192 MiB. */
+/* For calls of up to `count` chunks of up to `chunk_bytes`. At most 192 MiB; aligned to 256. */
 uint64_t xci_cuda_encode_scratch(uint64_t count, uint32_t chunk_bytes);
 int xci_cuda_encode(const xci_cuda_encode_call *call, void *stream);
 

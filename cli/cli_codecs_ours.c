@@ -1,0 +1,129 @@
+/* The format's own codecs, a line each, measured as a trainer and a sampler use them: publisher and
+ * subscriber in this process. Owns both while it measures. */
+#include "cli_codecs.h"
+
+#include "cli_stop.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define DEADLINE_MS 60000u
+enum { NO_SECOND_PASS = 1 };
+
+static const struct {
+    const char *name, *text;
+    xorcast_encoding encoding;
+} codecs_of_the_format[] = {
+    {"raw", "XOR of changed chunks", {.codec = XORCAST_CODEC_RAW, .second_pass = NO_SECOND_PASS}},
+    {"lz4", "zero-run LZ4", {.codec = XORCAST_CODEC_LZ4, .second_pass = NO_SECOND_PASS}},
+    {"snappy", "zero-run Snappy", {.codec = XORCAST_CODEC_SNAPPY, .second_pass = NO_SECOND_PASS}},
+    {"lz4+zstd", "and zstd 1 over groups", {.codec = XORCAST_CODEC_LZ4}},
+    {"snappy+zstd", "and zstd 1 over groups", {.codec = XORCAST_CODEC_SNAPPY}},
+};
+
+typedef struct channel {
+    cli_codecs *codecs;
+    cli_codec_step *step;
+    xorcast_publisher *publisher;
+    xorcast_subscriber *subscriber;
+    xorcast_publisher_stats stats;
+    uint64_t version;
+} channel;
+
+static xorcast_status open_channel(channel *ch, xorcast_encoding encoding) {
+    static uint64_t channels; /* names of this process */
+    char url[64];
+    cli_codecs *c = ch->codecs;
+    xorcast_publisher_options options = XORCAST_PUBLISHER_OPTIONS_INIT;
+    snprintf(url, sizeof url, "inproc:codecs-%ld-%llu", (long)getpid(),
+             (unsigned long long)channels++);
+    encoding.struct_size = sizeof encoding;
+    options.run = "codecs";
+    options.encoding = encoding;
+    options.log_bytes = 4 * ch->step->from.layout.delta_bound_bytes;
+    CLI_TRY(cli_codecs_must(
+        c, &c->trainer,
+        xorcast_publisher_open(ch->step->from.bundle, url, &options, &ch->publisher)));
+    return cli_codecs_must(c, &c->sampler,
+                           xorcast_subscriber_open(ch->step->weights.bundle,
+                                                   xorcast_publisher_url(ch->publisher), NULL,
+                                                   &ch->subscriber));
+}
+
+/* One version, to the new weights or back to the old ones. */
+static xorcast_status publish(channel *ch, bool back, uint64_t *ns_out) {
+    cli_codecs *c = ch->codecs;
+    const cli_codec_step *s = ch->step;
+    const uint64_t begin = cli_now_ns();
+    CLI_TRY(cli_codecs_must(c, &c->trainer, xorcast_publisher_begin(ch->publisher, ++ch->version)));
+    CLI_TRY(cli_codecs_must(
+        c, &c->trainer,
+        back ? xorcast_publisher_put(ch->publisher, 0, NULL, NULL)
+             : xorcast_publisher_put(ch->publisher, s->count, s->indices, s->data)));
+    CLI_TRY(cli_codecs_must(c, &c->trainer, xorcast_publisher_finish(ch->publisher, &ch->stats)));
+    *ns_out = cli_now_ns() - begin;
+    return XORCAST_OK;
+}
+
+static xorcast_status take(channel *ch, uint64_t *stage_ns_out, uint64_t *commit_ns_out) {
+    cli_codecs *c = ch->codecs;
+    uint64_t newest;
+    const uint64_t begin = cli_now_ns();
+    const xorcast_status polled = xorcast_subscriber_poll(ch->subscriber, DEADLINE_MS, &newest);
+    CLI_TRY(cli_codecs_must(c, &c->sampler, polled));
+    if (polled != XORCAST_OK || newest != ch->version)
+        return cli_fail(c->session, XORCAST_INTERNAL, 0,
+                        "the version that was published does not arrive");
+    CLI_TRY(cli_codecs_must(c, &c->sampler,
+                            xorcast_subscriber_stage(ch->subscriber, newest, DEADLINE_MS)));
+    const uint64_t staged = cli_now_ns();
+    CLI_TRY(cli_codecs_must(c, &c->sampler, xorcast_subscriber_commit(ch->subscriber, NULL)));
+    CLI_TRY(cli_codecs_must(c, &c->sampler, xorcast_subscriber_wait(ch->subscriber, DEADLINE_MS)));
+    *stage_ns_out = staged - begin;
+    *commit_ns_out = cli_now_ns() - staged;
+    return XORCAST_OK;
+}
+
+/* There and back again. The first time touches all memory and is not counted. The size is what the
+ * sampler received: a publisher may offer a version in more than one form. */
+static xorcast_status repeat(channel *ch, cli_codec_row *row) {
+    uint64_t times[CLI_CODEC_TIMES][CLI_CODECS_REPEATS], back[CLI_CODEC_TIMES], done = 0;
+    for (bool first = true; first || cli_codecs_again(ch->codecs, done, back[CLI_CODEC_ENCODE]);
+         first = false) {
+        uint64_t now[CLI_CODEC_TIMES];
+        xorcast_subscriber_stats forward;
+        CLI_TRY(publish(ch, false, &now[CLI_CODEC_ENCODE]));
+        CLI_TRY(take(ch, &now[CLI_CODEC_STAGE], &now[CLI_CODEC_COMMIT]));
+        CLI_TRY(cli_codecs_check(ch->codecs, ch->step, row->name));
+        xorcast_subscriber_get_stats(ch->subscriber, &forward);
+        CLI_TRY(publish(ch, true, &back[CLI_CODEC_ENCODE]));
+        CLI_TRY(take(ch, &back[CLI_CODEC_STAGE], &back[CLI_CODEC_COMMIT]));
+        if (first) {
+            row->bytes += forward.wire_bytes;
+            continue;
+        }
+        for (uint32_t i = 0; i < CLI_CODEC_TIMES; i++)
+            times[i][done] = now[i];
+        done++;
+    }
+    cli_codecs_add_times(row, times, done);
+    return XORCAST_OK;
+}
+
+xorcast_status cli_codecs_ours(cli_codecs *codecs, cli_codec_step *step, uint32_t *row) {
+    xorcast_status status = XORCAST_OK;
+    const size_t all = sizeof codecs_of_the_format / sizeof *codecs_of_the_format;
+    for (size_t i = 0; i < all && status == XORCAST_OK; i++) {
+        channel ch = {.codecs = codecs, .step = step};
+        cli_codec_row *at = cli_codecs_row(codecs, row, codecs_of_the_format[i].name,
+                                           codecs_of_the_format[i].text, false);
+        if (at == NULL)
+            continue;
+        status = open_channel(&ch, codecs_of_the_format[i].encoding);
+        if (status == XORCAST_OK)
+            status = repeat(&ch, at);
+        xorcast_subscriber_close(ch.subscriber);
+        xorcast_publisher_close(ch.publisher);
+    }
+    return status;
+}

@@ -1,0 +1,197 @@
+/* Fibers for warp_emulator.h, and memory calls of its CUDA runtime. */
+#include "warp_emulator.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <ucontext.h>
+
+#define FIBER_STACK (96u << 10)
+#define WARP 32u
+
+/* Collectives of a warp: values of the last two, so that a lane may be one ahead. */
+struct warp_state {
+    uint64_t values[2][WARP];
+    uint32_t arrived[2];
+    int call[2];
+};
+struct block_state {
+    void *shared;
+    uint32_t arrived, round;
+};
+struct fiber {
+    uint8_t *stack;
+    ucontext_t start;
+    jmp_buf at;
+    bool begun, done;
+    uint32_t thread, block;
+    uint32_t collectives;
+    warp_state *warp;
+    block_state *in;
+};
+
+emulated_index threadIdx, blockIdx, blockDim, gridDim;
+void *emulated_shared;
+
+static fiber *now;
+static jmp_buf scheduler;
+static void (*run_body)(void *);
+static void *run_context;
+static uint64_t progress; /* changes whenever some fiber got further */
+
+static void fail(const char *what) {
+    fprintf(stderr, "emulator: block %u thread %u: %s\n", now->block, now->thread, what);
+    abort();
+}
+
+void emulated_yield(void) {
+    if (_setjmp(now->at) == 0)
+        _longjmp(scheduler, 1);
+}
+
+const uint64_t *emulated_collect(uint32_t mask, uint64_t value, int call) {
+    if (mask != 0xffffffffu)
+        fail("a collective of part of a warp");
+    fiber *me = now;
+    const uint32_t which = me->collectives++ % 2;
+    warp_state *warp = me->warp;
+    if (warp->arrived[which] == WARP)
+        warp->arrived[which] = 0;
+    if (warp->arrived[which] == 0)
+        warp->call[which] = call;
+    if (warp->call[which] != call)
+        fail("lanes of a warp are at different collectives");
+    warp->values[which][me->thread % WARP] = value;
+    ++warp->arrived[which];
+    ++progress;
+    while (warp->arrived[which] < WARP)
+        emulated_yield();
+    return warp->values[which];
+}
+
+void emulated_block_barrier(void) {
+    block_state *in = now->in;
+    const uint32_t round = in->round;
+    ++progress;
+    if (++in->arrived == blockDim.x) {
+        in->arrived = 0;
+        ++in->round;
+    }
+    while (in->round == round)
+        emulated_yield();
+}
+
+static void fiber_main(void) {
+    run_body(run_context);
+    now->done = true;
+    ++progress;
+    _longjmp(scheduler, 1);
+}
+
+static void resume(fiber *f) {
+    now = f;
+    threadIdx.x = f->thread;
+    blockIdx.x = f->block;
+    emulated_shared = f->in->shared;
+    if (_setjmp(scheduler) != 0)
+        return;
+    if (f->begun)
+        _longjmp(f->at, 1);
+    f->begun = true;
+    getcontext(&f->start);
+    f->start.uc_stack.ss_sp = f->stack;
+    f->start.uc_stack.ss_size = FIBER_STACK;
+    makecontext(&f->start, fiber_main, 0);
+    setcontext(&f->start);
+}
+
+static void *clear_memory(size_t bytes) {
+    void *p = calloc(1, bytes);
+    if (p == NULL)
+        abort();
+    return p;
+}
+
+/* Round after round, from another start each time and in both directions. */
+static void run_fibers(fiber *fibers, uint32_t count) {
+    uint32_t idle = 0;
+    for (uint64_t round = 0, left = count; left > 0; ++round) {
+        const uint64_t before = progress;
+        const uint32_t start = (uint32_t)(round * 0x9E3779B1u % count);
+        for (uint32_t i = 0; i < count; ++i) {
+            fiber *f = &fibers[(start + (round % 2 ? count - i : i)) % count];
+            if (f->done)
+                continue;
+            resume(f);
+            left -= f->done;
+        }
+        idle = progress == before ? idle + 1 : 0;
+        if (idle > 1000)
+            fail("all threads wait");
+    }
+}
+
+void emulated_run(uint32_t blocks, uint32_t threads, size_t shared_bytes, void (*body)(void *),
+                  void *context) {
+    static uint8_t *stacks;
+    const uint32_t count = blocks * threads, warps = count / WARP;
+    fiber *fibers = (fiber *)clear_memory(count * sizeof *fibers);
+    warp_state *states = (warp_state *)clear_memory(warps * sizeof *states);
+    block_state *ins = (block_state *)clear_memory(blocks * sizeof *ins);
+    if (stacks == NULL)
+        stacks = (uint8_t *)clear_memory(4096ul * FIBER_STACK);
+    if (count > 4096 || threads % WARP != 0)
+        abort();
+    gridDim.x = blocks;
+    blockDim.x = threads;
+    run_body = body;
+    run_context = context;
+    for (uint32_t i = 0; i < blocks; ++i) {
+        ins[i].shared = aligned_alloc(16, (shared_bytes + 15) / 16 * 16);
+        memset(ins[i].shared, 0xa5, shared_bytes);
+    }
+    for (uint32_t i = 0; i < count; ++i) {
+        fibers[i].stack = stacks + (size_t)i * FIBER_STACK;
+        fibers[i].thread = i % threads;
+        fibers[i].block = i / threads;
+        fibers[i].warp = &states[i / WARP];
+        fibers[i].in = &ins[i / threads];
+    }
+    run_fibers(fibers, count);
+    for (uint32_t i = 0; i < blocks; ++i)
+        free(ins[i].shared);
+    free(ins);
+    free(states);
+    free(fibers);
+}
+
+extern "C" {
+cudaError_t cudaMalloc(void **memory_out, size_t bytes) {
+    *memory_out = malloc(bytes);
+    return *memory_out != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+cudaError_t cudaFree(void *memory) {
+    return free(memory), cudaSuccess;
+}
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind) {
+    return memcpy(to, from, bytes), cudaSuccess;
+}
+cudaError_t cudaMemset(void *at, int value, size_t bytes) {
+    return memset(at, value, bytes), cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t) {
+    return memset(at, value, bytes), cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize(void) {
+    return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void **memory_out, size_t bytes, unsigned) {
+    return cudaMalloc(memory_out, bytes);
+}
+cudaError_t cudaFreeHost(void *memory) {
+    return cudaFree(memory);
+}
+const char *cudaGetErrorString(cudaError_t error) {
+    return error == 0 ? "no error" : "an error";
+}
+}

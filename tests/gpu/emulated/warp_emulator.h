@@ -1,0 +1,207 @@
+/* Runs kernels of the CUDA backend on the host, so that their logic is tested where there is no
+ * GPU. Every thread is a fiber that runs until it waits: at a collective of its warp, at a
+ * barrier of its block, or in d_pause(). A collective that not all lanes of a warp reach, or that
+ * they reach by different calls, ends the program with a message. Fibers run in an order that
+ * changes, so that a missing synchronisation tends to show. Does not model caches, the memory
+ * model or time.
+ *
+ * Included before a .cu file that is compiled as C++; replaces the part of cuda_encode_warp.cuh
+ * that speaks to the hardware. */
+#ifndef WARP_EMULATOR_H
+#define WARP_EMULATOR_H
+
+#include <stdint.h>
+#include <string.h>
+#include <utility>
+
+#include <cuda_runtime_api.h>
+
+#define __device__
+#define __host__
+#define __global__
+#define __forceinline__ inline
+#define __noinline__
+#define __launch_bounds__(...)
+
+struct uint4 {
+    uint32_t x, y, z, w;
+} __attribute__((aligned(16)));
+struct emulated_index {
+    uint32_t x;
+};
+
+static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
+    return uint4{x, y, z, w};
+}
+template <typename T> static inline T min(T a, T b) {
+    return a < b ? a : b;
+}
+template <typename T> static inline T max(T a, T b) {
+    return a > b ? a : b;
+}
+
+extern emulated_index threadIdx, blockIdx, blockDim, gridDim;
+extern void *emulated_shared; /* of the block that runs */
+
+/* Lets other threads run. */
+void emulated_yield(void);
+/* Gives `value` to the warp and waits for all lanes; `call` tells calls apart. Returns all values,
+ * good until the lane's next collective. */
+const uint64_t *emulated_collect(uint32_t mask, uint64_t value, int call);
+/* Waits for all threads of the block. */
+void emulated_block_barrier(void);
+
+static inline uint32_t d_lane(void) {
+    return threadIdx.x % 32;
+}
+static inline uint4 d_load_once(const uint4 *at) {
+    return *at;
+}
+static inline uint64_t d_load_shared_word(const uint64_t *at) {
+    return *(const volatile uint64_t *)at;
+}
+static inline void d_store_shared_word(uint64_t *at, uint64_t v) {
+    *(volatile uint64_t *)at = v;
+}
+static inline void d_pause(void) {
+    emulated_yield();
+}
+static inline void d_copy_async(uint4 *to, const uint4 *from) {
+    *to = *from;
+}
+static inline void d_copy_async_wait(void) {}
+#define XCI_SHARED_MEMORY(name) uint4 *const name = (uint4 *)emulated_shared
+
+static inline void __syncwarp(void) {
+    emulated_collect(0xffffffff, 0, 2);
+}
+static inline void __syncthreads(void) {
+    emulated_block_barrier();
+}
+/* Count, arrivals that are missing, phase. */
+static inline void d_barrier_init(uint64_t *barrier, uint32_t count) {
+    *barrier = (uint64_t)count << 48 | (uint64_t)count << 32;
+}
+static inline void d_barrier_arrive(uint64_t *barrier) {
+    *barrier -= UINT64_C(1) << 32;
+    if ((*barrier >> 32 & 0xffff) == 0)
+        *barrier += (*barrier >> 48) << 32 | 1;
+}
+static inline void d_barrier_wait(uint64_t *barrier, uint32_t phase) {
+    while ((*(volatile uint64_t *)barrier & 1) == (phase & 1))
+        emulated_yield();
+    __syncwarp();
+}
+
+static inline uint32_t __ballot_sync(uint32_t mask, bool v) {
+    const uint64_t *all = emulated_collect(mask, v, 1);
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < 32; ++i)
+        bits |= (uint32_t)all[i] << i;
+    return bits;
+}
+static inline bool __any_sync(uint32_t mask, bool v) {
+    return __ballot_sync(mask, v) != 0;
+}
+template <typename T> static inline T __shfl_sync(uint32_t mask, T v, uint32_t lane) {
+    return (T)emulated_collect(mask, (uint64_t)v, 3)[lane % 32];
+}
+template <typename T> static inline T __shfl_up_sync(uint32_t mask, T v, uint32_t by) {
+    const uint32_t lane = d_lane();
+    return (T)emulated_collect(mask, (uint64_t)v, 4)[lane >= by ? lane - by : lane];
+}
+template <typename T> static inline T __shfl_xor_sync(uint32_t mask, T v, uint32_t by) {
+    const uint32_t lane = d_lane();
+    return (T)emulated_collect(mask, (uint64_t)v, 5)[lane ^ by];
+}
+static inline uint32_t __reduce_add_sync(uint32_t mask, uint32_t v) {
+    const uint64_t *all = emulated_collect(mask, v, 6);
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < 32; ++i)
+        sum += (uint32_t)all[i];
+    return sum;
+}
+
+static inline int __popc(uint32_t v) {
+    return __builtin_popcount(v);
+}
+static inline int __popcll(uint64_t v) {
+    return __builtin_popcountll(v);
+}
+static inline int __clz(int v) {
+    return v == 0 ? 32 : __builtin_clz((unsigned)v);
+}
+static inline int __clzll(long long v) {
+    return v == 0 ? 64 : __builtin_clzll((uint64_t)v);
+}
+static inline int __ffs(int v) {
+    return __builtin_ffs(v);
+}
+static inline int __ffsll(long long v) {
+    return __builtin_ffsll(v);
+}
+static inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t by) {
+    return (uint32_t)(((uint64_t)high << 32 | low) >> (by & 31));
+}
+static inline uint64_t __umul64hi(uint64_t a, uint64_t b) {
+    return (uint64_t)((unsigned __int128)a * b >> 64);
+}
+static inline uint4 __ldcg(const uint4 *at) {
+    return *at;
+}
+static inline unsigned long long atomicAdd(unsigned long long *at, unsigned long long v) {
+    const unsigned long long before = *at;
+    *at += v;
+    return before;
+}
+
+/* A device of two processors that each hold two blocks: enough for blocks to wait for others. */
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+struct dim3 {
+    uint32_t x;
+    dim3(uint32_t x_in) : x(x_in) {}
+};
+static inline cudaError_t cudaGetDevice(int *device_out) {
+    return *device_out = 0, cudaSuccess;
+}
+static inline cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr attribute, int) {
+    *out = attribute == cudaDevAttrMultiProcessorCount ? 2 : 232448;
+    return cudaSuccess;
+}
+template <typename F> static inline cudaError_t cudaFuncSetAttribute(F *, cudaFuncAttribute, int) {
+    return cudaSuccess;
+}
+template <typename F>
+static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *out, F *, int,
+                                                                        size_t) {
+    return *out = 2, cudaSuccess;
+}
+/* Runs `body(context)` in every thread of the grid. */
+void emulated_run(uint32_t blocks, uint32_t threads, size_t shared_bytes,
+                  void (*body)(void *context), void *context);
+
+template <typename... A, size_t... I>
+static inline void emulated_call(void (*kernel)(A...), void **arguments,
+                                 std::index_sequence<I...>) {
+    kernel(*(A *)arguments[I]...);
+}
+
+template <typename... A> struct emulated_launch {
+    void (*kernel)(A...);
+    void **arguments;
+    static void run(void *context) {
+        const emulated_launch *launch = (const emulated_launch *)context;
+        emulated_call(launch->kernel, launch->arguments, std::index_sequence_for<A...>());
+    }
+};
+
+template <typename... A>
+static inline cudaError_t cudaLaunchKernel(void (*kernel)(A...), dim3 blocks, dim3 threads,
+                                           void **arguments, size_t shared_bytes, cudaStream_t) {
+    emulated_launch<A...> launch = {kernel, arguments};
+    emulated_run(blocks.x, threads.x, shared_bytes, emulated_launch<A...>::run, &launch);
+    return cudaSuccess;
+}
+
+#endif
