@@ -102,7 +102,7 @@ xorcast_status xci_pending_check(xci_pending *pending) {
 
 /* ---- Groups: all under the group's lock ---- */
 
-/* Writes a record in each form that is wanted; the plain one last, because what it lists is kept. */
+/* Writes a record in each form that is wanted; the plain one last, because its list is kept. */
 static xorcast_status write_forms(xci_pending *pending, xci_encode_worker *worker,
                                   const xci_record *listed, xci_record *record_out,
                                   xci_written written[2]) {
