@@ -99,11 +99,24 @@ static xorcast_status encode_group(xci_group_writer *writer, const xci_record *l
     return XORCAST_OK;
 }
 
+/* Beside the old weights where that is shorter: it is not for every kind of change. */
+static xorcast_status encode_shorter(xci_group_writer *writer, const xci_record *listed,
+                                     const uint8_t *const *old, xci_record *record) {
+    TRY(encode_group(writer, listed, NULL, record));
+    const uint64_t plain_bytes = record->stored_bytes;
+    TRY(encode_group(writer, listed, old, record));
+    return record->stored_bytes < plain_bytes ? XORCAST_OK
+                                              : encode_group(writer, listed, NULL, record);
+}
+
 xorcast_status xci_group_write(xci_group_writer *writer, const xci_record *listed,
                                const uint8_t *const *old, xci_record *record_out,
                                xci_written *written_out) {
     xci_record record;
-    TRY(encode_group(writer, listed, old, &record));
+    if (old != NULL)
+        TRY(encode_shorter(writer, listed, old, &record));
+    else
+        TRY(encode_group(writer, listed, NULL, &record));
     void *memory;
     const uint64_t head_bound = xci_record_head_bound(record.block_count);
     TRY(xci_arena_take(writer->arena, head_bound + record.stored_bytes, &memory));

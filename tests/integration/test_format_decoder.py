@@ -146,7 +146,9 @@ class Decoding(ToolTest):
                 other = bytearray(data)
                 for i in range(0, len(data), width):
                     if noise.random() < density or (density == 0 and i == 0):
-                        other[i] ^= 1 << noise.randrange(4)
+                        value = int.from_bytes(data[i:i + width], "little")
+                        value = (value + noise.choice((-1, 1))) % (1 << 8 * width)
+                        other[i:i + width] = value.to_bytes(width, "little")
                 tensors.append((name, dtype, [size], data))
                 others.append((name, dtype, [size], bytes(other)))
             old.write_bytes(safetensors(tensors))
