@@ -703,11 +703,10 @@ static void test_long_life_is_flat(void **state) {
         xorcast_publisher_get_stats(p.publisher, &stats);
         const uint64_t trainer = now_bytes(p.s.context) - stats.log_bytes,
                        sampler = now_bytes(p.sampler);
-        if (i == 100) {
-            trainer_bytes = trainer;
-            sampler_bytes = sampler;
-        }
-        if (i > 100) { /* the log's own entries, and buffers of this version's size */
+        if (i <= 100) { /* which thread takes what, and so how much each keeps, is chance */
+            trainer_bytes = trainer > trainer_bytes ? trainer : trainer_bytes;
+            sampler_bytes = sampler > sampler_bytes ? sampler : sampler_bytes;
+        } else { /* the log's own entries, and buffers of this version's size */
             assert_true(trainer < trainer_bytes + 200 * 1024);
             assert_true(sampler < sampler_bytes + 64 * 1024);
         }
