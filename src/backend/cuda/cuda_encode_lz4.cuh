@@ -67,7 +67,7 @@ __device__ __forceinline__ void d_put(xci_sink sink, uint32_t at, uint32_t byte)
 }
 
 __device__ __forceinline__ uint32_t d_put_zeros(xci_sink sink, uint32_t at, uint32_t count) {
-    for (; count > 0; --count)
+    for (; XCI_RARE(count > 0); --count)
         d_put(sink, at++, 0);
     return at;
 }
@@ -80,11 +80,12 @@ __device__ __forceinline__ uint32_t d_put_length(xci_sink sink, uint32_t at, uin
         return at;
     const uint32_t above = length - XCI_LZ4_NIBBLE, full = above / 255;
     d_put(sink, at++, above - full * 255);
-    if (full > XCI_OWN_FILL) {
+    if (XCI_RARE(full > XCI_OWN_FILL)) {
         fill->at = at;
         fill->count = full;
         return at + full;
     }
+#pragma unroll 1
     for (uint32_t i = 0; i < full; ++i)
         d_put(sink, at++, 255);
     return at;

@@ -2,10 +2,9 @@
  * turns it into the piece of an LZ4 block. Does not know what lies left and right of it: the two
  * sequences that reach over its edges are left to the packer (cuda_encode_pack.cuh).
  *
- * Vectors that differ are listed in shared memory, with a ballot for each row; of 32 of them the
- * words that differ are listed, and worked on 32 at a time, one a lane. The piece grows backwards
- * in a ring in shared memory, and moves from there to its slot in global memory, which stays in
- * L2.
+ * Words that differ are listed in shared memory, with two ballots for each row, and worked on 32 at
+ * a time, one a lane. The piece grows backwards in a ring in shared memory, and moves from there to
+ * its slot in global memory, which stays in L2.
  *
  *     piece in memory:  literals | match, token, literals | ... | match || literals
  *     `size` bytes      head group                                  hole  tail group, `tail_size`
@@ -24,9 +23,10 @@
 
 #define XCI_RING 2048u
 #define XCI_FLUSH XCI_ROW
+#ifndef XCI_TILE_ROWS
 #define XCI_TILE_ROWS 2u
-#define XCI_VECTORS 128u /* at most 31 wait, and a row adds 32; a power of two */
-#define XCI_LIST 96u     /* at most 31 words wait, and 32 vectors add 64 */
+#endif
+#define XCI_LIST (32u + XCI_TILE_ROWS * 64u) /* at most 31 words wait, and a row adds 64 */
 
 /* What a batch can add to the ring, without length bytes that grow with the piece: 32 words with
  * their gaps, 64 sequences of four bytes, 17 literal lengths and 32 match lengths of one byte. */
@@ -35,8 +35,6 @@
 #define XCI_LARGEST_PIECE ((XCI_RING - XCI_FLUSH - XCI_BATCH_BYTES) * 255u)
 
 typedef struct xci_list {
-    uint4 vector_masks[XCI_VECTORS], vector_olds[XCI_VECTORS];
-    uint32_t vector_offsets[XCI_VECTORS];
     uint64_t masks[XCI_LIST], olds[XCI_LIST];
     uint32_t offsets[XCI_LIST];
     uint4 next[2]; /* of the streams of old and new */
@@ -108,7 +106,7 @@ __device__ __forceinline__ const xci_chunk_job *d_job(const xci_piece_work *work
 __device__ __forceinline__ uint32_t d_flush(const xci_piece_work *work, uint32_t size,
                                             uint32_t flushed, uint32_t limit) {
     const uint8_t *ring = d_near(work->ring_at);
-    while (flushed + limit < size) {
+    while (XCI_RARE(flushed + limit < size)) {
         flushed += XCI_FLUSH;
         const uint32_t from = (0u - flushed) % XCI_RING + d_lane() * XCI_VECTOR;
         *(uint4 *)(work->slot_end - flushed + d_lane() * XCI_VECTOR) =
@@ -143,7 +141,7 @@ __device__ __forceinline__ xci_word d_look_at_word(const xci_list *list, uint32_
     word.end = word.offset + high;
     word.left_end = word.right_first = word.first;
     word.inner.match = word.inner.anchor = 0;
-    if (high - low >= 7 && (word.mask & UINT64_C(0xffffffff0000)) == 0) {
+    if (XCI_RARE(high - low >= 7 && (word.mask & UINT64_C(0xffffffff0000)) == 0)) {
         const uint32_t left_end = word.offset + ((word.mask & 0xff00) != 0 ? 2 : 1);
         const uint32_t right_first = word.offset + ((word.mask >> 48 & 0xff) != 0 ? 6 : 7);
         const xci_run run = d_run(left_end, right_first, bytes);
@@ -161,7 +159,7 @@ __device__ __forceinline__ uint32_t d_word_size(const xci_word *word) {
     uint32_t size = word->gap + word->end - word->right_first;
     if (word->outer.match != 0)
         size += d_head_size(word->outer, word->outer_close) + d_match_bytes(word->outer.match) + 1;
-    if (word->inner.match != 0)
+    if (XCI_RARE(word->inner.match != 0))
         size += word->right_first - word->inner.anchor +
                 d_head_size(word->inner, word->inner_close) + d_match_bytes(word->inner.match) + 1 +
                 word->left_end - word->first;
@@ -196,7 +194,7 @@ __device__ __forceinline__ void d_put_word(xci_sink sink, uint32_t at, const xci
                 at = d_put_match(sink, at, run.match, &fills[1]);
             at = d_put_bytes(sink, at, word->mask, first - word->offset, end - word->offset);
         }
-        if (__any_sync(XCI_ALL, (fills[0].count | fills[1].count) != 0)) {
+        if (XCI_RARE(__any_sync(XCI_ALL, (fills[0].count | fills[1].count) != 0))) {
             d_put_fills(sink, &fills[0]);
             d_put_fills(sink, &fills[1]);
         }
@@ -279,7 +277,7 @@ __device__ __forceinline__ void d_encode_batch(const xci_piece_work *work, uint3
         const uint32_t size = active ? d_word_size(&word) : 0, sum = d_scan(size);
         const uint32_t at = piece.size + sum - size;
         if (runs != 0) {
-            if (piece.close.match == 0)
+            if (XCI_RARE(piece.close.match == 0))
                 d_note_tail(&piece, &word, at, (uint32_t)__ffs((int)runs) - 1);
             const uint32_t lane = d_highest(runs);
             piece.close.end = __shfl_sync(XCI_ALL, own.end, lane);
@@ -367,33 +365,6 @@ __device__ __forceinline__ uint32_t d_list_words(xci_list *list, uint32_t place,
     return (uint32_t)(__popc(lows) + __popc(highs));
 }
 
-/* Lists the vectors of a row that differ, last ones first. Returns how many. */
-__device__ __forceinline__ uint32_t d_list_vectors(xci_list *list, uint32_t place, uint4 mask,
-                                                   uint4 old_part, uint32_t offset) {
-    const bool changed = d_any_bit(mask) != 0;
-    const uint32_t lanes = __ballot_sync(XCI_ALL, changed);
-    if (changed) {
-        const uint32_t above = 0xfffffffeu << d_lane();
-        const uint32_t i = (place + (uint32_t)__popc(lanes & above)) % XCI_VECTORS;
-        list->vector_masks[i] = mask;
-        list->vector_olds[i] = old_part;
-        list->vector_offsets[i] = offset;
-    }
-    return (uint32_t)__popc(lanes);
-}
-
-/* Lists the words of `count` vectors, at most 32. Returns how many. */
-__device__ __forceinline__ uint32_t d_expand_vectors(xci_list *list, uint32_t place, uint32_t count,
-                                                     uint32_t words) {
-    const uint32_t k = XCI_WARP - 1 - d_lane(), i = (place + k) % XCI_VECTORS;
-    const uint4 none = make_uint4(0, 0, 0, 0);
-    const uint4 mask = k < count ? list->vector_masks[i] : none;
-    const uint32_t listed =
-        d_list_words(list, words, mask, list->vector_olds[i], list->vector_offsets[i]);
-    __syncwarp();
-    return listed;
-}
-
 /* For raw blocks: the masks as they are, at their place in the chunk's slot. */
 __device__ __forceinline__ void d_store_rows(uint8_t *slot, int32_t left, uint32_t bottom,
                                              uint32_t bytes, const uint4 *masks) {
@@ -434,14 +405,15 @@ __device__ __forceinline__ bool d_load_tile(const xci_piece_work *work, const xc
                                             int32_t left, int32_t bottom, uint4 *old_rows,
                                             uint4 *masks) {
     const xci_stream olds = d_stream(work, false), news = d_stream(work, true);
-    if (left >= inside->lowest && left + (int32_t)(XCI_TILE_ROWS * XCI_ROW) <= inside->highest) {
+    if (XCI_USUAL(left >= inside->lowest &&
+                  left + (int32_t)(XCI_TILE_ROWS * XCI_ROW) <= inside->highest)) {
         d_load_rows<XCI_TILE_ROWS>(olds.begin, left, old_rows);
         d_load_rows<XCI_TILE_ROWS>(news.begin, left, masks);
     } else {
         d_load_edge_rows<XCI_TILE_ROWS>(&olds, left, bottom, old_rows);
         d_load_edge_rows<XCI_TILE_ROWS>(&news, left, bottom, masks);
     }
-    if (inside->shifted) {
+    if (XCI_RARE(inside->shifted)) {
         d_shift_rows<XCI_TILE_ROWS>(&olds, left, bottom, old_rows);
         d_shift_rows<XCI_TILE_ROWS>(&news, left, bottom, masks);
     }
@@ -459,12 +431,12 @@ __device__ __forceinline__ bool d_load_tile(const xci_piece_work *work, const xc
 __device__ __forceinline__ void d_encode_piece(const xci_piece_work *work, uint32_t bottom,
                                                uint32_t top, bool lz4) {
     const xci_inside inside = d_look_inside(d_job(work), bottom);
-    if (inside.shifted) {
+    if (XCI_RARE(inside.shifted)) {
         const xci_stream olds = d_stream(work, false), news = d_stream(work, true);
         d_stream_begin(&olds, top);
         d_stream_begin(&news, top);
     }
-    uint32_t place = 0, vectors = 0, words = 0;
+    uint32_t words = 0;
     int32_t left = (int32_t)top;
     bool last;
 #pragma unroll 1
@@ -473,27 +445,18 @@ __device__ __forceinline__ void d_encode_piece(const xci_piece_work *work, uint3
         last = left <= (int32_t)bottom;
         uint4 old_rows[XCI_TILE_ROWS], masks[XCI_TILE_ROWS];
         const bool any = d_load_tile(work, &inside, left, (int32_t)bottom, old_rows, masks);
-        if (!lz4)
+        if (XCI_RARE(!lz4))
             d_store_rows(d_job(work)->slot, left, bottom, d_job(work)->bytes, masks);
         if (any) {
 #pragma unroll
             for (uint32_t row = XCI_TILE_ROWS; row-- > 0;) {
                 const uint32_t offset = (uint32_t)left + row * XCI_ROW + d_lane() * XCI_VECTOR;
-                vectors += d_list_vectors(d_list(work), place + vectors, masks[row], old_rows[row],
-                                          offset);
+                words += d_list_words(d_list(work), words, masks[row], old_rows[row], offset);
             }
             __syncwarp();
         }
-#pragma unroll 1
-        while (vectors >= XCI_WARP || (last && vectors + words > 0)) {
-            const uint32_t count = min(vectors, XCI_WARP);
-            words += d_expand_vectors(d_list(work), place, count, words);
-            place += count;
-            vectors -= count;
-            const bool all = last && vectors == 0;
-            if (words >= (all ? 1 : XCI_WARP))
-                words = d_encode_batches(work, words, all, lz4);
-        }
+        if (words >= (last ? 1 : XCI_WARP))
+            words = d_encode_batches(work, words, last, lz4);
     } while (!last);
     if (lz4)
         d_flush(work, d_piece(work)->state.size, d_piece(work)->state.flushed, 0);

@@ -44,11 +44,11 @@ __device__ __forceinline__ void d_digest_term(xci_cuda_tally *tally, uint64_t va
 /* The segment that holds the word at `offset` of the chunk; false if none does. */
 __device__ __forceinline__ bool d_find_segment(const xci_cuda_keys *keys, uint32_t offset,
                                                xci_cuda_segment *segment_out) {
-    if (keys->count == 0)
+    if (XCI_RARE(keys->count == 0))
         return false;
     uint32_t low = 0, high = keys->count;
     *segment_out = keys->first;
-    if (high > 1) {
+    if (XCI_RARE(high > 1)) {
         while (low < high) {
             const uint32_t middle = (low + high) / 2;
             const xci_cuda_segment *at = &keys->segments[middle];

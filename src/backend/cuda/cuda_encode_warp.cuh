@@ -11,6 +11,8 @@
 
 #define XCI_WARP 32u
 #define XCI_ALL 0xffffffffu
+#define XCI_RARE(condition) __builtin_expect(!!(condition), 0)
+#define XCI_USUAL(condition) __builtin_expect(!!(condition), 1)
 
 #ifdef __CUDACC__
 
