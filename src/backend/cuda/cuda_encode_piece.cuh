@@ -23,9 +23,7 @@
 
 #define XCI_RING 2048u
 #define XCI_FLUSH XCI_ROW
-#ifndef XCI_TILE_ROWS
 #define XCI_TILE_ROWS 2u
-#endif
 #define XCI_LIST (32u + XCI_TILE_ROWS * 64u) /* at most 31 words wait, and a row adds 64 */
 
 /* What a batch can add to the ring, without length bytes that grow with the piece: 32 words with
