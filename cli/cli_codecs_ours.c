@@ -19,6 +19,12 @@ static const struct {
     {"snappy", "zero-run Snappy", {.codec = XORCAST_CODEC_SNAPPY, .second_pass = NO_SECOND_PASS}},
     {"lz4+zstd", "and zstd 1 over groups", {.codec = XORCAST_CODEC_LZ4}},
     {"snappy+zstd", "and zstd 1 over groups", {.codec = XORCAST_CODEC_SNAPPY}},
+    {"gap", "gaps and values", {.codec = XORCAST_CODEC_GAP, .second_pass = NO_SECOND_PASS}},
+    {"gap+old",
+     "beside the old weights",
+     {.codec = XORCAST_CODEC_GAP, .second_pass = NO_SECOND_PASS, .old_weights = 1}},
+    {"auto", "the best for each chunk", {.codec = XORCAST_CODEC_AUTO}},
+    {"auto+old", "beside the old weights", {.codec = XORCAST_CODEC_AUTO, .old_weights = 1}},
 };
 
 typedef struct channel {
