@@ -169,6 +169,14 @@ static void close_step(cli_codec_step *step) {
     free(step->indices);
 }
 
+/* How many names --only lists; 0 without it. */
+static uint32_t names_in(const char *only) {
+    uint32_t names = only != NULL;
+    for (; only != NULL && *only != '\0'; only++)
+        names += *only == ',';
+    return names;
+}
+
 static xorcast_status measure_step(cli_codecs *codecs, const char *from, const char *to) {
     cli_codec_step step;
     memset(&step, 0, sizeof step);
@@ -188,9 +196,9 @@ static xorcast_status measure_step(cli_codecs *codecs, const char *from, const c
         status = cli_codecs_theirs(codecs, &step, &row);
     codecs->count = row;
     close_step(&step);
-    if (status == XORCAST_OK && row == 0)
+    if (status == XORCAST_OK && row < names_in(codecs->session->options.only))
         return cli_fail(codecs->session, XORCAST_BAD_ARGUMENT, 0,
-                        "no codec is named '%.200s'; without --only all are shown",
+                        "not every name in '%.200s' is a codec's; without --only all are shown",
                         codecs->session->options.only);
     return status;
 }

@@ -17,6 +17,8 @@ static const char *receiver_name(uint32_t receiver) {
 
 static void print_asked(const xorcast_encoding *asked) {
     printf("%-12s%s", "asked", codec_name(asked->codec));
+    if (asked->old_weights == 1)
+        printf(" beside the old weights");
     if (asked->codec == XORCAST_CODEC_AUTO && asked->link_bytes_per_second == 0)
         printf(", fewest bytes");
     else if (asked->codec == XORCAST_CODEC_AUTO)

@@ -314,7 +314,7 @@ typedef struct xorcast_encoding {
     uint32_t second_pass;  /* 0: zstd over each group where it helps; 1: none */
     int32_t zstd_level;    /* 0: 1 */
     /* 1, with gap or auto: chunks are encoded for receivers that hold the weights before the
-     * change whole, which takes a third off. A publisher offers the plain form beside it, for
+     * change whole, which takes up to a third off. A publisher offers the plain form beside it, for
      * ranks with boxes and for samplers that are several versions behind. 0: the plain form
      * only. */
     uint32_t old_weights;

@@ -12,7 +12,8 @@ import tool
 from tool import DTYPES, ToolTest, copy_of, generate, rows, run, traces, weights_in
 from test_bounds import tensors_of, WIDTHS
 
-OF_THE_FORMAT = ("raw", "lz4", "snappy", "lz4+zstd", "snappy+zstd")
+OF_THE_FORMAT = ("raw", "lz4", "snappy", "lz4+zstd", "snappy+zstd", "gap", "gap+old", "auto",
+                 "auto+old")
 COMPARED = ("lz4hc", "zstd 1", "zstd 3", "zstd 19", "tensor zstd", "index+value", "gaps zstd",
             "coo zstd")
 SLOW = ("lz4hc", "zstd 19")
@@ -131,7 +132,7 @@ class Codecs(ToolTest):
         for name, row in found.items():
             self.assertEqual(row["bytes"], every[1][name]["bytes"])
         self.good("bench", "codecs", folder, "--only", "lz4hc", "--repeat", 1)
-        for wrong in ("zstd", "lz4x", "snapp"):
+        for wrong in ("zstd", "lz4x", "snapp", "lz4,foo"):
             self.assertIn(wrong.encode(),
                           self.bad(2, "bench", "codecs", folder, "--only", wrong).stderr)
 
