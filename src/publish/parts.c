@@ -5,63 +5,80 @@
 
 #include "base/pool.h"
 
-/* Groups [first, end) of the layout, those among them that changed. */
-typedef struct planned_part {
-    uint64_t first, end, payload_bytes;
-    xci_part part;
-    xci_blob *blob;
-} planned_part;
+static xorcast_context *context_of(const xci_parts *parts) {
+    return xci_shadow_bundle(parts->shadow)->context;
+}
 
-typedef struct plan {
-    xci_shadow *shadow;
-    xci_form form;
-    planned_part *parts;
-    uint64_t count, capacity_bytes;
-} plan;
+xorcast_status xci_parts_open(xci_parts *parts, xci_shadow *shadow, xci_form form) {
+    *parts = (xci_parts){.shadow = shadow, .form = form};
+    return xci_shelf_open(context_of(parts), &parts->shelf);
+}
 
-static xorcast_status add_planned(plan *p, const planned_part *part) {
-    void *memory = p->parts;
-    const xorcast_status status =
-        xci_reserve(xci_shadow_bundle(p->shadow)->context, &memory, &p->capacity_bytes,
-                    (p->count + 1) * sizeof(planned_part));
-    p->parts = memory;
+static void drop_planned(xci_parts *parts) {
+    for (uint64_t i = 0; i < parts->count; i++)
+        xci_blob_drop(parts->planned[i].blob);
+    parts->count = parts->filled = 0;
+}
+
+void xci_parts_close(xci_parts *parts) {
+    if (parts->shadow == NULL)
+        return;
+    drop_planned(parts);
+    xci_release(context_of(parts), parts->planned);
+    xci_shelf_close(parts->shelf);
+    *parts = (xci_parts){0};
+}
+
+void xci_parts_reset(xci_parts *parts) {
+    if (parts->shadow == NULL)
+        return;
+    drop_planned(parts);
+    xci_shelf_turn(parts->shelf);
+    parts->open = (xci_planned_part){0};
+    parts->next_group = 0;
+}
+
+/* ---- Planning ---- */
+
+static xorcast_status close_open(xci_parts *parts) {
+    void *memory = parts->planned;
+    const xorcast_status status = xci_reserve(context_of(parts), &memory, &parts->capacity_bytes,
+                                              (parts->count + 1) * sizeof(xci_planned_part));
+    parts->planned = memory;
     TRY(status);
-    p->parts[p->count++] = *part;
+    parts->planned[parts->count++] = parts->open;
+    parts->open = (xci_planned_part){.first = parts->open.end, .end = parts->open.end};
     return XORCAST_OK;
 }
 
 /* The same cuts as a delta writer makes of the records one by one. */
-static xorcast_status make_plan(plan *p) {
-    const uint64_t group_count = xci_shadow_bundle(p->shadow)->layout.group_count;
-    planned_part open = {0};
-    for (uint64_t g = 0; g < group_count; g++) {
-        const xci_ahead *ahead = xci_shadow_ahead(p->shadow, g);
+xorcast_status xci_parts_plan(xci_parts *parts, uint64_t end) {
+    xci_planned_part *open = &parts->open;
+    for (; parts->next_group < end; parts->next_group++) {
+        const xci_ahead *ahead = xci_shadow_ahead(parts->shadow, parts->next_group);
+        open->end = parts->next_group + 1;
         if (ahead->record.block_count == 0)
             continue;
-        open.part.bytes += ahead->written[p->form].count;
-        open.part.group_count++;
-        open.payload_bytes += ahead->written[p->form].payload_bytes;
-        open.end = g + 1;
-        if (open.part.bytes < XCI_PART_BYTES)
-            continue;
-        TRY(add_planned(p, &open));
-        open = (planned_part){.first = g + 1};
+        open->part.bytes += ahead->written[parts->form].count;
+        open->part.group_count++;
+        open->payload_bytes += ahead->written[parts->form].payload_bytes;
+        if (open->part.bytes >= XCI_PART_BYTES)
+            TRY(close_open(parts));
     }
-    return open.part.bytes > 0 ? add_planned(p, &open) : XORCAST_OK;
+    return XORCAST_OK;
 }
 
-static xorcast_status fill_part(void *user, uint64_t index, uint32_t worker) {
-    (void)worker;
-    plan *p = user;
-    planned_part *planned = &p->parts[index];
-    xorcast_context *context = xci_shadow_bundle(p->shadow)->context;
-    TRY(xci_blob_create(context, planned->part.bytes, &planned->blob));
+/* ---- Filling ---- */
+
+xorcast_status xci_parts_fill(xci_parts *parts, uint64_t index) {
+    xci_planned_part *planned = &parts->planned[parts->filled + index];
+    TRY(xci_shelf_blob(parts->shelf, context_of(parts), planned->part.bytes, &planned->blob));
     uint8_t *at = planned->blob->bytes;
     for (uint64_t g = planned->first; g < planned->end; g++) {
-        const xci_ahead *ahead = xci_shadow_ahead(p->shadow, g);
+        const xci_ahead *ahead = xci_shadow_ahead(parts->shadow, g);
         if (ahead->record.block_count == 0)
             continue;
-        const xci_written *written = &ahead->written[p->form];
+        const xci_written *written = &ahead->written[parts->form];
         memcpy(at, written->bytes, written->count);
         at += written->count;
     }
@@ -69,20 +86,19 @@ static xorcast_status fill_part(void *user, uint64_t index, uint32_t worker) {
     return XORCAST_OK;
 }
 
-static xorcast_status write_parts(plan *p, xci_delta_writer *writer) {
-    TRY(make_plan(p));
-    TRY(xci_pool_run(xci_shadow_bundle(p->shadow)->context->shared->pool, p->count, fill_part, p));
-    for (uint64_t i = 0; i < p->count; i++)
-        TRY(xci_delta_writer_add_part(writer, p->parts[i].blob, &p->parts[i].part,
-                                      p->parts[i].payload_bytes));
-    return XORCAST_OK;
+static xorcast_status fill_item(void *user, uint64_t index, uint32_t worker) {
+    (void)worker;
+    return xci_parts_fill(user, index);
 }
 
-xorcast_status xci_parts_write(xci_shadow *shadow, xci_form form, xci_delta_writer *writer) {
-    plan p = {.shadow = shadow, .form = form};
-    const xorcast_status status = write_parts(&p, writer);
-    for (uint64_t i = 0; i < p.count; i++)
-        xci_blob_drop(p.parts[i].blob);
-    xci_release(xci_shadow_bundle(shadow)->context, p.parts);
-    return status;
+xorcast_status xci_parts_write(xci_parts *parts, xci_delta_writer *writer) {
+    if (parts->open.part.bytes > 0)
+        TRY(close_open(parts));
+    TRY(xci_pool_run(context_of(parts)->shared->pool, parts->count - parts->filled, fill_item,
+                     parts));
+    parts->filled = parts->count;
+    for (uint64_t i = 0; i < parts->count; i++)
+        TRY(xci_delta_writer_add_part(writer, parts->planned[i].blob, &parts->planned[i].part,
+                                      parts->planned[i].payload_bytes));
+    return XORCAST_OK;
 }
