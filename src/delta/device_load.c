@@ -12,8 +12,8 @@
 #include "codec/codec.h"
 
 /* Of a batch, unless a group needs more or the bundle less. */
-#define SLOT_PAYLOAD (UINT64_C(16) << 20)
-#define SLOT_BLOCKS UINT64_C(32768)
+#define SLOT_PAYLOAD (UINT64_C(32) << 20)
+#define SLOT_BLOCKS UINT64_C(65536)
 #define BLOCK_ALIGNMENT 16u /* and as much may be read behind the last block */
 #define SKIPPED UINT64_MAX  /* in place of a chunk: nothing to do */
 
@@ -80,11 +80,15 @@ static xorcast_status open_parts(xci_device_loader *loader) {
     for (uint32_t i = 0; i < threads; i++)
         TRY(open_worker(&loader->workers[i], loader->bundle));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &loader->stream));
+    XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &loader->copies));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &loader->event));
-    for (unsigned i = 0; i < 3; i++)
+    for (unsigned i = 0; i <= XCI_LOAD_SLOTS; i++) {
+        xci_load_slot *slot = &loader->slots[i];
         XCI_DEVICE(context, "make an event",
-                   device->ops->event_open(device->handle, &loader->slots[i].event));
-    for (unsigned i = 0; i < 2; i++)
+                   device->ops->event_open(device->handle, &slot->copied));
+        XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &slot->event));
+    }
+    for (unsigned i = 0; i < XCI_LOAD_SLOTS; i++)
         TRY(reserve_slot(loader, &loader->slots[i], payload_room(loader->bundle),
                          xci_max(xci_min(SLOT_BLOCKS, loader->bundle->layout.chunk_count),
                                  loader->bundle->group_chunks_max)));
@@ -93,14 +97,14 @@ static xorcast_status open_parts(xci_device_loader *loader) {
 
 xorcast_status xci_device_loader_open(xci_device_loader *loader, xorcast_bundle *bundle,
                                       const xci_device_map *map, xci_load_mode mode,
-                                      xci_load_take take, void *user) {
+                                      const xci_load_taker *taker) {
     memset(loader, 0, sizeof *loader);
     loader->context = bundle->context;
     loader->bundle = bundle;
     loader->map = map;
     loader->mode = mode;
-    loader->take = take;
-    loader->user = user;
+    if (taker != NULL)
+        loader->taker = *taker;
     xci_device_arena_open(&loader->arena, bundle->context);
     const xorcast_status status = open_parts(loader);
     if (status < 0)
@@ -112,9 +116,11 @@ void xci_device_loader_close(xci_device_loader *loader) {
     xorcast_context *context = loader->context;
     if (context == NULL)
         return;
+    xci_stream_close(context, &loader->copies);
     xci_stream_close(context, &loader->stream);
     xci_event_close(context, &loader->event);
-    for (unsigned i = 0; i < 3; i++) {
+    for (unsigned i = 0; i <= XCI_LOAD_SLOTS; i++) {
+        xci_event_close(context, &loader->slots[i].copied);
         xci_event_close(context, &loader->slots[i].event);
         xci_pinned_release(context, &loader->slots[i].pinned);
         xci_device_release(context, &loader->slots[i].device);
@@ -127,6 +133,7 @@ void xci_device_loader_close(xci_device_loader *loader) {
     }
     xci_release(context, loader->workers);
     xci_release(context, loader->rejected);
+    xci_device_release(context, &loader->list);
     xci_device_arena_close(&loader->arena);
     memset(loader, 0, sizeof *loader);
 }
@@ -142,7 +149,7 @@ static xci_cuda_result *results_of(const xci_load_slot *slot) {
                                        table_bytes(slot->block_room));
 }
 
-static xci_cuda_block *device_table(const xci_load_slot *slot) {
+static xci_cuda_block *own_table(const xci_load_slot *slot) {
     return (xci_cuda_block *)(void *)slot->device.at;
 }
 
@@ -204,12 +211,18 @@ static xorcast_status make_ready(xci_load_worker *worker, xorcast_bundle *bundle
     return status;
 }
 
+/* There is nothing to do for a chunk. */
+static xorcast_status skip(xci_load_slot *slot, xci_cuda_block *entry) {
+    entry->chunk = SKIPPED;
+    atomic_fetch_add(&slot->skipped, 1);
+    return XORCAST_OK;
+}
+
 static bool device_codec(uint32_t codec) {
     return codec == XORCAST_CODEC_RAW || codec == XORCAST_CODEC_LZ4;
 }
 
-/* Writes block `index` of a record to the payload at `at` and lists it; tables hold offsets until
- * the batch is whole. */
+/* Writes block `index` of a record to the payload at `at` and lists it. */
 static xorcast_status place_block(xci_device_loader *loader, xci_load_worker *worker,
                                   xci_load_slot *slot, const xci_chunk *chunk,
                                   const xci_record *record, uint32_t index, const uint8_t *bytes,
@@ -228,10 +241,10 @@ static xorcast_status place_block(xci_device_loader *loader, xci_load_worker *wo
                           worker->ready, &count, &codec);
         bytes = worker->ready;
         if (count == 0)
-            return XORCAST_OK;
+            return skip(slot, entry);
     }
     memcpy(slot->pinned.at + *at, bytes, count);
-    *entry = (xci_cuda_block){(const uint8_t *)(uintptr_t)*at, count, codec, chunk->index};
+    *entry = (xci_cuda_block){slot->payload_at + *at, count, codec, chunk->index};
     *at += xci_round_up(count, BLOCK_ALIGNMENT);
     return XORCAST_OK;
 }
@@ -240,7 +253,11 @@ static xorcast_status place_block(xci_device_loader *loader, xci_load_worker *wo
 
 /* Room that a record's blocks take at most once they are device-ready. */
 static uint64_t record_room(const xorcast_bundle *bundle, const xci_record *record) {
+    const uint32_t ready = 1u << XORCAST_CODEC_RAW | 1u << XORCAST_CODEC_LZ4;
     uint64_t room = 0;
+    if (record->codecs != 0 && (record->codecs & ~ready) == 0)
+        return xci_round_up(record->raw_bytes, BLOCK_ALIGNMENT) +
+               (uint64_t)record->block_count * BLOCK_ALIGNMENT;
     for (uint32_t i = 0; i < record->block_count; i++) {
         const xci_block *block = &record->blocks[i];
         const uint64_t bytes = device_codec(block->codec) ? block->bytes : block_room(bundle);
@@ -252,7 +269,8 @@ static uint64_t record_room(const xorcast_bundle *bundle, const xci_record *reco
 typedef struct load_job {
     xci_device_loader *loader;
     xci_load_slot *slot;
-    const xci_load_beside *beside; /* its `also` is the item behind the records */
+    const xci_load_beside *beside;
+    uint64_t also_count;           /* items before the records */
     const xci_load_slot *source;   /* of blocks that are made ready: where they are now, and */
     uint64_t done;                 /* how many of the rejected ones are done already */
 } load_job;
@@ -269,28 +287,32 @@ static xorcast_status load_record(const load_job *job, uint64_t index, uint32_t 
     uint64_t at = item->at;
     const uint8_t *bytes;
     TRY(xci_group_read(&worker->reader, place, record, &bytes));
-    for (uint32_t i = 0; i < record->block_count; i++) {
-        const xci_block *block = &record->blocks[i];
+    xci_chunk chunk = {.index = UINT64_MAX};
+    for (uint32_t i = 0; i < record->block_count; bytes += record->blocks[i++].bytes) {
+        const uint64_t c = first + record->blocks[i].chunk;
         xci_cuda_block *entry = &table_of(job->slot)[item->first + i];
-        xci_chunk chunk;
-        entry->chunk = SKIPPED;
-        if (first + block->chunk >= end)
+        if (c >= end)
             FAIL_AT(bundle->context, XORCAST_DATA_CORRUPT, place,
                     "group %llu has no chunk %u; fetch the delta again",
-                    (unsigned long long)record->group, block->chunk);
-        if (xci_bundle_holds(bundle, first + block->chunk)) {
-            xci_bundle_chunk_places(bundle, first + block->chunk, &chunk);
-            TRY(place_block(loader, worker, job->slot, &chunk, record, i, bytes, &at, entry));
+                    (unsigned long long)record->group, record->blocks[i].chunk);
+        if (!xci_bundle_holds(bundle, c)) {
+            TRY(skip(job->slot, entry));
+            continue;
         }
-        bytes += block->bytes;
+        if (bundle->complete && c == chunk.index + 1 && i > 0)
+            xci_bundle_next_chunk(bundle, NULL, &chunk);
+        else
+            xci_bundle_chunk_places(bundle, c, &chunk);
+        TRY(place_block(loader, worker, job->slot, &chunk, record, i, bytes, &at, entry));
     }
     return XORCAST_OK;
 }
 
 static xorcast_status load_item(void *user, uint64_t index, uint32_t worker_index) {
     const load_job *job = user;
-    if (index == job->slot->item_count)
-        return job->beside->also(job->beside->user);
+    if (index < job->also_count)
+        return job->beside->also(job->beside->user, index);
+    index -= job->also_count;
     if (job->beside != NULL)
         TRY(job->beside->check(job->beside->user, job->slot->items[index].record));
     return load_record(job, index, worker_index);
@@ -298,33 +320,45 @@ static xorcast_status load_item(void *user, uint64_t index, uint32_t worker_inde
 
 /* ---- A batch on the device ---- */
 
-/* Closes the gaps of the table and makes addresses of its offsets. */
+/* Closes the gaps of the table. */
 static void squeeze(xci_load_slot *slot) {
     xci_cuda_block *table = table_of(slot);
+    slot->count = slot->listed;
+    if (atomic_load(&slot->skipped) == 0)
+        return;
     slot->count = 0;
-    for (uint64_t i = 0; i < slot->listed; i++) {
-        if (table[i].chunk == SKIPPED)
-            continue;
-        xci_cuda_block entry = table[i];
-        entry.bytes = slot->payload_at + (uintptr_t)entry.bytes;
-        table[slot->count++] = entry;
-    }
+    for (uint64_t i = 0; i < slot->listed; i++)
+        if (table[i].chunk != SKIPPED)
+            table[slot->count++] = table[i];
+}
+
+/* Where the device has the slot's entries: in the list of what is kept, if there is room. */
+static void place_table(xci_device_loader *loader, xci_load_slot *slot) {
+    slot->table_at = own_table(slot);
+    if (loader->mode != XCI_LOAD_KEEP || !loader->list_whole)
+        return;
+    loader->list_whole =
+        (loader->listed + slot->count) * sizeof(xci_cuda_block) <= loader->list.bytes;
+    if (!loader->list_whole)
+        return;
+    slot->table_at = (xci_cuda_block *)(void *)loader->list.at + loader->listed;
+    loader->listed += slot->count;
 }
 
 static xci_cuda_block_call call_of(const xci_device_loader *loader, const xci_load_slot *slot) {
     return (xci_cuda_block_call){.grid = loader->map->grid,
                                  .places = loader->map->places,
-                                 .blocks = device_table(slot),
+                                 .blocks = slot->table_at,
                                  .count = slot->count,
                                  .results = device_results(slot)};
 }
 
-static xorcast_status send_table(xci_device_loader *loader, const xci_load_slot *slot) {
+static xorcast_status send_table(xci_device_loader *loader, const xci_load_slot *slot,
+                                 void *stream) {
     const xci_device *device = loader->context->shared->device;
     return xci_device_result(loader->context,
-                             device->ops->copy(device->handle, device_table(slot), table_of(slot),
-                                               slot->count * sizeof(xci_cuda_block),
-                                               loader->stream),
+                             device->ops->copy(device->handle, slot->table_at, table_of(slot),
+                                               slot->count * sizeof(xci_cuda_block), stream),
                              "copy blocks");
 }
 
@@ -349,24 +383,34 @@ static xorcast_status start_apply(xci_device_loader *loader, const xci_load_slot
         loader->context, device->ops->apply(device->handle, &call, loader->stream), "apply blocks");
 }
 
+/* Where the device will have a slot's payload: as much room as it may need. */
+static xorcast_status place_payload(xci_device_loader *loader, xci_load_slot *slot) {
+    slot->payload_at =
+        slot->device.at + table_bytes(slot->block_room) + result_bytes(slot->block_room);
+    return loader->mode == XCI_LOAD_KEEP
+               ? xci_device_arena_take(&loader->arena, slot->payload_room + BLOCK_ALIGNMENT,
+                                       &slot->payload_at)
+               : XORCAST_OK;
+}
+
 /* Sends a batch whose payload is in the slot's pinned memory. */
 static xorcast_status launch(xci_device_loader *loader, xci_load_slot *slot) {
     xorcast_context *context = loader->context;
     const xci_device *device = context->shared->device;
-    slot->payload_at =
-        slot->device.at + table_bytes(slot->block_room) + result_bytes(slot->block_room);
     if (loader->mode == XCI_LOAD_KEEP)
-        TRY(xci_device_arena_take(&loader->arena, slot->payload_bytes + BLOCK_ALIGNMENT,
-                                  &slot->payload_at));
+        xci_device_arena_trim(&loader->arena, slot->payload_at,
+                              slot->payload_bytes + BLOCK_ALIGNMENT);
     slot->open = false;
     squeeze(slot);
     if (slot->count == 0)
         return XORCAST_OK;
-    slot->busy = true; /* also if only a part of what follows gets onto the stream */
+    place_table(loader, slot);
+    slot->busy = true; /* also if only a part of what follows gets onto the streams */
     XCI_DEVICE(context, "copy blocks",
                device->ops->copy(device->handle, slot->payload_at, slot->pinned.at,
-                                 slot->payload_bytes, loader->stream));
-    TRY(send_table(loader, slot));
+                                 slot->payload_bytes, loader->copies));
+    TRY(send_table(loader, slot, loader->copies));
+    TRY(xci_stream_follow(context, loader->stream, loader->copies, slot->copied));
     TRY(loader->mode == XCI_LOAD_APPLY_OWN ? start_apply(loader, slot) : start_check(loader, slot));
     XCI_DEVICE(context, "mark a stream",
                device->ops->event_record(device->handle, slot->event, loader->stream));
@@ -375,27 +419,69 @@ static xorcast_status launch(xci_device_loader *loader, xci_load_slot *slot) {
 
 /* ---- Taking the results ---- */
 
-/* Gives a slot's blocks, which are good, to `take`, as prepare has left them. */
-static xorcast_status give(xci_device_loader *loader, xci_load_slot *slot) {
-    const xci_cuda_result *results = results_of(slot);
-    xci_cuda_block *table = table_of(slot);
-    for (uint64_t i = 0; loader->mode == XCI_LOAD_KEEP && i < slot->count; i++) {
+typedef struct take_job {
+    xci_device_loader *loader;
+    xci_load_slot *slot;
+    atomic_uint_fast64_t rejected;
+} take_job;
+
+static uint64_t run_end(const xci_load_slot *slot, uint64_t run) {
+    return xci_min((run + 1) * XCI_LOAD_RUN, slot->count);
+}
+
+static xorcast_status count_rejected(void *user, uint64_t run, uint32_t worker) {
+    (void)worker;
+    take_job *job = user;
+    const xci_cuda_result *results = results_of(job->slot);
+    uint64_t rejected = 0;
+    for (uint64_t i = run * XCI_LOAD_RUN; i < run_end(job->slot, run); i++)
+        rejected += results[i].status < 0;
+    atomic_fetch_add(&job->rejected, rejected);
+    return XORCAST_OK;
+}
+
+/* Gives blocks, which are good, to the taker, as prepare has left them. */
+static xorcast_status take_run(void *user, uint64_t run, uint32_t worker) {
+    const take_job *job = user;
+    const xci_device_loader *loader = job->loader;
+    const uint64_t first = run * XCI_LOAD_RUN, end = run_end(job->slot, run);
+    const xci_cuda_result *results = results_of(job->slot);
+    xci_cuda_block *table = table_of(job->slot);
+    for (uint64_t i = first; loader->mode == XCI_LOAD_KEEP && i < end; i++) {
         if (results[i].list_bytes == 0)
             continue;
         table[i].block_bytes = results[i].list_bytes;
         table[i].block_codec = XCI_CUDA_CODEC_LIST;
     }
-    return loader->take(loader->user, table, results, slot->count);
+    loader->taker.take(loader->taker.user, loader->taken + first, table + first, results + first,
+                       end - first, worker);
+    return XORCAST_OK;
+}
+
+static xorcast_status give(xci_device_loader *loader, xci_load_slot *slot) {
+    take_job job = {.loader = loader, .slot = slot};
+    TRY(loader->taker.expect(loader->taker.user, slot->count));
+    TRY(xci_pool_run(loader->context->shared->pool, xci_divide_up(slot->count, XCI_LOAD_RUN),
+                     take_run, &job));
+    loader->taken += slot->count;
+    return XORCAST_OK;
 }
 
 /* Leaves only good blocks in the tables; the others become `rejected`. */
 static xorcast_status sort_out(xci_device_loader *loader, xci_load_slot *slot,
                                uint64_t *rejected_out) {
+    take_job job = {.loader = loader, .slot = slot};
+    TRY(xci_pool_run(loader->context->shared->pool, xci_divide_up(slot->count, XCI_LOAD_RUN),
+                     count_rejected, &job));
+    *rejected_out = atomic_load(&job.rejected);
+    if (*rejected_out == 0)
+        return XORCAST_OK;
+    loader->list_whole = false;
     xci_cuda_result *results = results_of(slot);
     xci_cuda_block *table = table_of(slot);
     void *memory = loader->rejected;
     const xorcast_status status = xci_reserve(loader->context, &memory, &loader->rejected_capacity,
-                                              slot->count * sizeof *table);
+                                              *rejected_out * sizeof *table);
     loader->rejected = memory;
     TRY(status);
     uint64_t good = 0, rejected = 0;
@@ -408,7 +494,6 @@ static xorcast_status sort_out(xci_device_loader *loader, xci_load_slot *slot,
         results[good++] = results[i];
     }
     slot->count = good;
-    *rejected_out = rejected;
     return XORCAST_OK;
 }
 
@@ -418,7 +503,7 @@ static xorcast_status apply_good(xci_device_loader *loader, xci_load_slot *slot,
     if (slot->count == 0)
         return XORCAST_OK;
     if (rejected > 0)
-        TRY(send_table(loader, slot));
+        TRY(send_table(loader, slot, loader->stream));
     return start_apply(loader, slot);
 }
 
@@ -429,7 +514,7 @@ static xorcast_status wait_for(xci_device_loader *loader, xci_load_slot *slot) {
                              "work on blocks");
 }
 
-/* Blocks of the third slot, made ready from `source`; index is of `rejected`. */
+/* Blocks of the last slot, made ready from `source`; index is of `rejected`. */
 static xorcast_status ready_block(void *user, uint64_t index, uint32_t worker_index) {
     const load_job *job = user;
     xci_device_loader *loader = job->loader;
@@ -441,14 +526,13 @@ static xorcast_status ready_block(void *user, uint64_t index, uint32_t worker_in
     xci_cuda_block *entry = &table_of(job->slot)[index];
     uint32_t count, codec;
     xci_chunk chunk;
-    entry->chunk = SKIPPED;
     xci_bundle_chunk_places(loader->bundle, from->chunk, &chunk);
     TRY(make_ready(worker, loader->bundle, &chunk, from->block_codec, bytes, from->block_bytes,
                    &count, &codec));
     if (count == 0)
-        return XORCAST_OK;
+        return skip(job->slot, entry);
     memcpy(job->slot->pinned.at + at, worker->ready, count);
-    *entry = (xci_cuda_block){(const uint8_t *)(uintptr_t)at, count, codec, from->chunk};
+    *entry = (xci_cuda_block){job->slot->payload_at + at, count, codec, from->chunk};
     return XORCAST_OK;
 }
 
@@ -466,7 +550,7 @@ static xorcast_status take_ready(xci_device_loader *loader, xci_load_slot *slot)
 
 static xorcast_status make_rejected_ready(xci_device_loader *loader, const xci_load_slot *source,
                                           uint64_t rejected) {
-    xci_load_slot *slot = &loader->slots[2];
+    xci_load_slot *slot = &loader->slots[XCI_LOAD_SLOTS];
     const uint64_t room = block_room(loader->bundle);
     const uint64_t most = payload_room(loader->bundle) / room;
     load_job job = {.loader = loader, .slot = slot, .source = source};
@@ -478,6 +562,8 @@ static xorcast_status make_rejected_ready(xci_device_loader *loader, const xci_l
         XCI_DEVICE(loader->context, "work on blocks",
                    device->ops->stream_wait(device->handle, loader->stream));
         job.done = done;
+        TRY(place_payload(loader, slot));
+        atomic_store(&slot->skipped, 0);
         TRY(xci_pool_run(loader->context->shared->pool, count, ready_block, &job));
         slot->listed = count;
         slot->payload_bytes = count * room;
@@ -525,8 +611,10 @@ static xorcast_status plan(xci_device_loader *loader, xci_load_slot *slot,
             FAIL(loader->context, XORCAST_DATA_CORRUPT,
                  "group %llu cannot have %u chunks; fetch the delta again",
                  (unsigned long long)record->group, record->block_count);
-        if (slot->listed == 0) /* one record always fits */
+        if (slot->listed == 0) { /* one record always fits */
             TRY(reserve_slot(loader, slot, room, record->block_count));
+            TRY(place_payload(loader, slot));
+        }
         if (slot->payload_bytes + room > slot->payload_room ||
             slot->listed + record->block_count > slot->block_room)
             break;
@@ -548,25 +636,33 @@ static xorcast_status open_slot(xci_device_loader *loader, xci_load_slot **slot_
     TRY(complete(loader, slot));
     slot->open = true;
     slot->listed = slot->payload_bytes = 0;
+    atomic_store(&slot->skipped, 0);
     return XORCAST_OK;
 }
 
 static xorcast_status close_slot(xci_device_loader *loader, xci_load_slot *slot) {
-    loader->turn ^= 1;
+    loader->turn = (loader->turn + 1) % XCI_LOAD_SLOTS;
     return launch(loader, slot);
+}
+
+xorcast_status xci_device_load_begin(xci_device_loader *loader, uint64_t block_count) {
+    const uint64_t most = xci_min(block_count, loader->bundle->layout.chunk_count);
+    loader->listed = loader->taken = 0;
+    loader->list_whole = true;
+    return xci_device_reserve(loader->context, &loader->list, most * sizeof(xci_cuda_block));
 }
 
 xorcast_status xci_device_load(xci_device_loader *loader, const xci_record *records, uint64_t count,
                                const xci_load_beside *beside) {
-    bool also = beside != NULL;
-    for (uint64_t first = 0, next; first < count || also; first = next) {
+    uint64_t also = beside != NULL ? beside->also_count : 0;
+    for (uint64_t first = 0, next; first < count || also > 0; first = next) {
         xci_load_slot *slot;
         TRY(open_slot(loader, &slot));
         TRY(plan(loader, slot, records, count, first, &next));
-        const load_job job = {.loader = loader, .slot = slot, .beside = beside};
-        TRY(xci_pool_run(loader->context->shared->pool, slot->item_count + also, load_item,
+        const load_job job = {.loader = loader, .slot = slot, .beside = beside, .also_count = also};
+        TRY(xci_pool_run(loader->context->shared->pool, also + slot->item_count, load_item,
                          (void *)(uintptr_t)&job));
-        also = false;
+        also = 0;
         if (next < count)
             TRY(close_slot(loader, slot));
     }
@@ -577,17 +673,24 @@ xorcast_status xci_device_load_end(xci_device_loader *loader) {
     xci_load_slot *last = &loader->slots[loader->turn];
     if (last->open)
         TRY(close_slot(loader, last));
-    TRY(complete(loader, &loader->slots[loader->turn]));
-    return complete(loader, &loader->slots[loader->turn ^ 1]);
+    for (unsigned i = 0; i < XCI_LOAD_SLOTS; i++)
+        TRY(complete(loader, &loader->slots[(loader->turn + i) % XCI_LOAD_SLOTS]));
+    return XORCAST_OK;
 }
 
-void xci_device_load_drop(xci_device_loader *loader) {
+static void come_to_rest(xci_device_loader *loader, void *stream) {
     const xci_device *device = loader->context->shared->device;
-    const int error = device->ops->stream_wait(device->handle, loader->stream);
+    const int error = device->ops->stream_wait(device->handle, stream);
     if (error != 0)
         xci_log(loader->context, XORCAST_LOG_WARNING, "the device stopped with %s",
                 device->ops->error_text(error));
-    for (unsigned i = 0; i < 3; i++)
+}
+
+void xci_device_load_drop(xci_device_loader *loader) {
+    come_to_rest(loader, loader->copies);
+    come_to_rest(loader, loader->stream);
+    for (unsigned i = 0; i <= XCI_LOAD_SLOTS; i++)
         loader->slots[i].open = loader->slots[i].busy = false;
+    loader->listed = loader->taken = 0;
     xci_device_arena_reset(&loader->arena);
 }

@@ -75,6 +75,7 @@ static xorcast_status read_codecs(xorcast_context *context, xci_reader *reader,
             FAIL(context, XORCAST_DATA_VERSION,
                  "group %llu uses codec %u, which this library does not know; use a newer one",
                  (unsigned long long)record->group, codec);
+        record->codecs |= 1u << codec;
         for (uint64_t i = 0; i < count; i++) {
             record->blocks[done].codec = codec;
             record->blocks[done++].element_bytes = 1u << width_log2;

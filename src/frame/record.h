@@ -31,6 +31,7 @@ typedef struct xci_record {
     /* of a record that was read */
     const uint8_t *head;
     uint32_t head_bytes, checksum;
+    uint32_t codecs; /* of the blocks: 1 << codec for each that occurs */
 } xci_record;
 
 /* Room for blocks: records that are read append theirs. Set `used` to 0 to begin anew. */
