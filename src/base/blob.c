@@ -55,6 +55,9 @@ static void put_back(xci_shelf *shelf, xci_blob *blob);
 void xci_blob_drop(xci_blob *blob) {
     if (blob == NULL || atomic_fetch_sub(&blob->references, 1) != 1)
         return;
+    if (blob->side != NULL)
+        blob->side->drop(blob->side);
+    blob->side = NULL;
     if (blob->shelf != NULL) {
         put_back(blob->shelf, blob);
         return;

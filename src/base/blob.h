@@ -9,9 +9,16 @@
 
 typedef struct xci_shelf xci_shelf;
 
+/* What those in the same process may have beside a blob's bytes; backend/device_side.h is the one kind
+ * there is. */
+typedef struct xci_blob_side {
+    void (*drop)(struct xci_blob_side *side); /* a reference */
+} xci_blob_side;
+
 typedef struct xci_blob {
     uint8_t *bytes;
     uint64_t size;
+    xci_blob_side *side;      /* or NULL; the blob has a reference */
     xorcast_context *context; /* its own, over the allocator it came from; NULL: the shelf's */
     xci_shelf *shelf;         /* or NULL: where the blob goes when it is dropped */
     struct xci_blob *next;    /* there */

@@ -14,6 +14,7 @@
 /* Of a batch, unless a group needs more or the bundle less. */
 #define SLOT_PAYLOAD (UINT64_C(32) << 20)
 #define SLOT_BLOCKS UINT64_C(65536)
+#define NEAR_BYTES UINT64_C(4096) /* that may be copied for nothing between two records */
 #define BLOCK_ALIGNMENT 16u /* and as much may be read behind the last block */
 #define SKIPPED UINT64_MAX  /* in place of a chunk: nothing to do */
 
@@ -112,12 +113,25 @@ xorcast_status xci_device_loader_open(xci_device_loader *loader, xorcast_bundle 
     return status;
 }
 
+/* Reads another side from now on, if it is memory of a device that this one can copy from. */
+static void change_side(xci_device_loader *loader, xci_device_side *side) {
+    if (loader->side != NULL)
+        xci_device_side_leave(loader->side);
+    loader->side = NULL;
+    if (side == NULL || loader->mode != XCI_LOAD_KEEP || !loader->bundle->complete ||
+        side->context->shared->device->ops != loader->context->shared->device->ops ||
+        !xci_device_side_enter(side))
+        return;
+    loader->side = side;
+}
+
 void xci_device_loader_close(xci_device_loader *loader) {
     xorcast_context *context = loader->context;
     if (context == NULL)
         return;
     xci_stream_close(context, &loader->copies);
     xci_stream_close(context, &loader->stream);
+    change_side(loader, NULL);
     xci_event_close(context, &loader->event);
     for (unsigned i = 0; i <= XCI_LOAD_SLOTS; i++) {
         xci_event_close(context, &loader->slots[i].copied);
@@ -275,6 +289,35 @@ typedef struct load_job {
     uint64_t done;                 /* how many of the rejected ones are done already */
 } load_job;
 
+/* Lists the blocks of a record that come from another device: they follow each other there. */
+static xorcast_status list_record(const load_job *job, const xci_load_item *item) {
+    const xorcast_bundle *bundle = job->loader->bundle;
+    const xci_record *record = item->record;
+    const uint64_t first = bundle->group_first[record->group],
+                   end = bundle->group_first[record->group + 1];
+    xci_cuda_block *entry = &table_of(job->slot)[item->first];
+    const uint8_t *at = job->slot->payload_at + item->at;
+    xci_chunk chunk = {.index = UINT64_MAX};
+    for (uint32_t i = 0; i < record->block_count; i++, entry++) {
+        const xci_block *block = &record->blocks[i];
+        const xci_place place = {xci_bundle_tensor_of(bundle, first), first, 0};
+        const uint64_t c = first + block->chunk;
+        if (c >= end)
+            FAIL_AT(bundle->context, XORCAST_DATA_CORRUPT, place,
+                    "group %llu has no chunk %u; fetch the delta again",
+                    (unsigned long long)record->group, block->chunk);
+        if (c == chunk.index + 1 && i > 0)
+            xci_bundle_next_chunk(bundle, NULL, &chunk);
+        else
+            xci_bundle_chunk_places(bundle, c, &chunk);
+        if (block->element_bytes != chunk.element_bytes)
+            return bad_chunk(job->loader->bundle, c, "its elements have another width");
+        *entry = (xci_cuda_block){at, block->bytes, block->codec, c};
+        at += xci_round_up(block->bytes, BLOCK_ALIGNMENT);
+    }
+    return XORCAST_OK;
+}
+
 static xorcast_status load_record(const load_job *job, uint64_t index, uint32_t worker_index) {
     xci_device_loader *loader = job->loader;
     xorcast_bundle *bundle = loader->bundle;
@@ -315,7 +358,8 @@ static xorcast_status load_item(void *user, uint64_t index, uint32_t worker_inde
     index -= job->also_count;
     if (job->beside != NULL)
         TRY(job->beside->check(job->beside->user, job->slot->items[index].record));
-    return load_record(job, index, worker_index);
+    const xci_load_item *item = &job->slot->items[index];
+    return item->copied ? list_record(job, item) : load_record(job, index, worker_index);
 }
 
 /* ---- A batch on the device ---- */
@@ -393,6 +437,20 @@ static xorcast_status place_payload(xci_device_loader *loader, xci_load_slot *sl
                : XORCAST_OK;
 }
 
+static xorcast_status send_run(xci_device_loader *loader, const xci_load_slot *slot,
+                               const xci_load_run *run) {
+    const xci_device *device = loader->context->shared->device;
+    uint8_t *to = slot->payload_at + run->at;
+    return xci_device_result(
+        loader->context,
+        run->from == NULL ? device->ops->copy(device->handle, to, slot->pinned.at + run->at,
+                                              run->bytes, loader->copies)
+                          : device->ops->copy_peer(device->handle, to,
+                                                   loader->side->context->shared->device->handle,
+                                                   run->from, run->bytes, loader->copies),
+        "copy blocks");
+}
+
 /* Sends a batch whose payload is in the slot's pinned memory. */
 static xorcast_status launch(xci_device_loader *loader, xci_load_slot *slot) {
     xorcast_context *context = loader->context;
@@ -406,9 +464,8 @@ static xorcast_status launch(xci_device_loader *loader, xci_load_slot *slot) {
         return XORCAST_OK;
     place_table(loader, slot);
     slot->busy = true; /* also if only a part of what follows gets onto the streams */
-    XCI_DEVICE(context, "copy blocks",
-               device->ops->copy(device->handle, slot->payload_at, slot->pinned.at,
-                                 slot->payload_bytes, loader->copies));
+    for (uint32_t i = 0; i < slot->run_count; i++)
+        TRY(send_run(loader, slot, &slot->runs[i]));
     TRY(send_table(loader, slot, loader->copies));
     TRY(xci_stream_follow(context, loader->stream, loader->copies, slot->copied));
     TRY(loader->mode == XCI_LOAD_APPLY_OWN ? start_apply(loader, slot) : start_check(loader, slot));
@@ -493,6 +550,8 @@ static xorcast_status sort_out(xci_device_loader *loader, xci_load_slot *slot,
         table[good] = table[i];
         results[good++] = results[i];
     }
+    if (slot->any_copied) /* made on a device: no other device rejects them */
+        return bad_chunk(loader->bundle, loader->rejected[0].chunk, "its block is damaged");
     slot->count = good;
     return XORCAST_OK;
 }
@@ -567,6 +626,8 @@ static xorcast_status make_rejected_ready(xci_device_loader *loader, const xci_l
         TRY(xci_pool_run(loader->context->shared->pool, count, ready_block, &job));
         slot->listed = count;
         slot->payload_bytes = count * room;
+        slot->runs[0] = (xci_load_run){NULL, 0, slot->payload_bytes};
+        slot->run_count = 1;
         TRY(launch(loader, slot));
         TRY(take_ready(loader, slot));
     }
@@ -596,6 +657,50 @@ static xorcast_status complete(xci_device_loader *loader, xci_load_slot *slot) {
 
 /* ---- Records ---- */
 
+/* Where another device has a record's blocks, or NULL: for whole chunks that are here in checkpoint
+ * order only, because nothing else that comes from there is looked at on the host. */
+static const uint8_t *elsewhere(const xci_device_loader *loader, const xci_record *record) {
+    const xorcast_bundle *bundle = loader->bundle;
+    const uint32_t ready = 1u << XORCAST_CODEC_RAW | 1u << XORCAST_CODEC_LZ4;
+    if (loader->side == NULL || record->codecs == 0 || (record->codecs & ~ready) != 0 ||
+        bundle->group_first[record->group] >= bundle->whole_chunk_count)
+        return NULL;
+    return loader->side->groups[record->group];
+}
+
+/* The last run, if what comes from `from` next can lie in it: bytes that are near each other on the other
+ * device are here too, and come in one copy. */
+static xci_load_run *open_run(xci_load_slot *slot, const uint8_t *from) {
+    xci_load_run *last = &slot->runs[slot->run_count - 1];
+    if (slot->run_count == 0 || (last->from == NULL) != (from == NULL))
+        return NULL;
+    const bool near = from == NULL || (from >= last->from + last->bytes &&
+                                       from - last->from <= (int64_t)(last->bytes + NEAR_BYTES));
+    return near ? last : NULL;
+}
+
+/* Gives a record that takes `room` its place behind those that are there; false: it has none. */
+static bool place_record(xci_load_slot *slot, const xci_record *record, const uint8_t *from,
+                         uint64_t room) {
+    xci_load_run *run = open_run(slot, from);
+    uint64_t at = slot->payload_bytes;
+    if (run != NULL && from != NULL)
+        at = run->at + (uint64_t)(from - run->from);
+    if (at + room > slot->payload_room || slot->listed + record->block_count > slot->block_room ||
+        (run == NULL && slot->run_count == XCI_LOAD_RUNS))
+        return false;
+    if (run == NULL) {
+        run = &slot->runs[slot->run_count++];
+        *run = (xci_load_run){.from = from, .at = at};
+    }
+    run->bytes = at + room - run->at;
+    slot->items[slot->item_count++] = (xci_load_item){record, from != NULL, at, slot->listed};
+    slot->any_copied |= from != NULL;
+    slot->payload_bytes = at + room;
+    slot->listed += record->block_count;
+    return true;
+}
+
 /* Finds room in the slot for as many records from `first` on as it takes; `*next_out` is `first` if
  * there is room for none. */
 static xorcast_status plan(xci_device_loader *loader, xci_load_slot *slot,
@@ -615,13 +720,8 @@ static xorcast_status plan(xci_device_loader *loader, xci_load_slot *slot,
             TRY(reserve_slot(loader, slot, room, record->block_count));
             TRY(place_payload(loader, slot));
         }
-        if (slot->payload_bytes + room > slot->payload_room ||
-            slot->listed + record->block_count > slot->block_room)
+        if (!place_record(slot, record, elsewhere(loader, record), room))
             break;
-        slot->items[slot->item_count++] =
-            (xci_load_item){record, slot->payload_bytes, slot->listed};
-        slot->payload_bytes += room;
-        slot->listed += record->block_count;
     }
     *next_out = next;
     return XORCAST_OK;
@@ -635,7 +735,8 @@ static xorcast_status open_slot(xci_device_loader *loader, xci_load_slot **slot_
         return XORCAST_OK;
     TRY(complete(loader, slot));
     slot->open = true;
-    slot->listed = slot->payload_bytes = 0;
+    slot->any_copied = false;
+    slot->listed = slot->payload_bytes = slot->run_count = 0;
     atomic_store(&slot->skipped, 0);
     return XORCAST_OK;
 }
@@ -655,6 +756,8 @@ xorcast_status xci_device_load_begin(xci_device_loader *loader, uint64_t block_c
 xorcast_status xci_device_load(xci_device_loader *loader, const xci_record *records, uint64_t count,
                                const xci_load_beside *beside) {
     uint64_t also = beside != NULL ? beside->also_count : 0;
+    if (beside != NULL && beside->side != loader->side)
+        change_side(loader, beside->side);
     for (uint64_t first = 0, next; first < count || also > 0; first = next) {
         xci_load_slot *slot;
         TRY(open_slot(loader, &slot));
@@ -675,6 +778,7 @@ xorcast_status xci_device_load_end(xci_device_loader *loader) {
         TRY(close_slot(loader, last));
     for (unsigned i = 0; i < XCI_LOAD_SLOTS; i++)
         TRY(complete(loader, &loader->slots[(loader->turn + i) % XCI_LOAD_SLOTS]));
+    change_side(loader, NULL);
     return XORCAST_OK;
 }
 
@@ -692,5 +796,6 @@ void xci_device_load_drop(xci_device_loader *loader) {
     for (unsigned i = 0; i <= XCI_LOAD_SLOTS; i++)
         loader->slots[i].open = loader->slots[i].busy = false;
     loader->listed = loader->taken = 0;
+    change_side(loader, NULL);
     xci_device_arena_reset(&loader->arena);
 }

@@ -12,7 +12,7 @@
 #ifndef XCI_DEVICE_LOAD_H
 #define XCI_DEVICE_LOAD_H
 
-#include "backend/device_arena.h"
+#include "backend/device_side.h"
 #include "bundle/device_map.h"
 #include "delta/group_reader.h"
 
@@ -43,10 +43,20 @@ typedef struct xci_load_beside {
     xorcast_status (*also)(void *user, uint64_t index);
     uint64_t also_count;
     void *user;
+    /* NULL, or where another device has blocks of the records: they are copied from there */
+    xci_device_side *side;
 } xci_load_beside;
+
+/* Neighbouring bytes of a slot's payload that come in one copy. */
+typedef struct xci_load_run {
+    const uint8_t *from; /* on the other device; NULL: the slot's pinned memory */
+    uint64_t at, bytes;  /* in the payload */
+} xci_load_run;
+#define XCI_LOAD_RUNS 128u
 
 typedef struct xci_load_item {
     const xci_record *record;
+    bool copied;    /* its blocks come from another device */
     uint64_t at;    /* of its blocks in the slot's payload */
     uint64_t first; /* of its blocks in the slot's table */
 } xci_load_item;
@@ -63,6 +73,9 @@ typedef struct xci_load_slot {
     bool open, busy;                   /* being filled; being worked on */
     uint64_t item_count;               /* records that are loaded now */
     xci_load_item items[XCI_LOAD_RECORDS];
+    xci_load_run runs[XCI_LOAD_RUNS];
+    uint32_t run_count;
+    bool any_copied;
 } xci_load_slot;
 
 typedef struct xci_load_worker {
@@ -85,6 +98,7 @@ typedef struct xci_device_loader {
     uint64_t listed;
     bool list_whole; /* or else some had to go elsewhere */
     uint64_t taken;  /* blocks, since the delta began */
+    xci_device_side *side; /* that is being read, or NULL */
     void *copies, *stream, *event;
     xci_load_slot slots[XCI_LOAD_SLOTS + 1]; /* the last: blocks that are made device-ready here */
     xci_cuda_block *rejected;                /* of the slot that is completed */
@@ -100,7 +114,7 @@ void xci_device_loader_close(xci_device_loader *loader);
 
 /* Mode KEEP: makes room for a list of about so many blocks. Before the first record of a delta. */
 xorcast_status xci_device_load_begin(xci_device_loader *loader, uint64_t block_count);
-/* Adds records; their bytes are the caller's again afterwards. Work goes on behind the call, or
+/* Adds records; their bytes are the caller's again afterwards, a side is read until the end. Work goes on behind the call, or
  * begins with the next one: batches do not end where calls do. `beside`: or NULL. */
 xorcast_status xci_device_load(xci_device_loader *loader, const xci_record *records,
                                uint64_t count, const xci_load_beside *beside);

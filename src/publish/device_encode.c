@@ -17,6 +17,7 @@
 #define BLOCK_ROOM 32u /* of each chunk, beyond its block: what aligning blocks takes at most */
 #define SPANS 48u      /* every cut at least halves a piece */
 #define SLOTS 3u
+#define KEPT_SHARE 16u /* of the weights, as much may be kept of a version's blocks on the device */
 
 static atomic_uint_fast64_t output_limit = OUTPUT_BYTES;
 
@@ -47,7 +48,9 @@ struct xci_device_encoder {
     void *compute, *drain, *move, *event, *computed;
     xci_device_incoming incoming;
     xci_device_memory scratch; /* of encode */
-    xci_device_memory aligned; /* blocks of the piece that moves the shadow */
+    xci_device_memory aligned; /* blocks of the piece that moves the shadow, or */
+    xci_device_side *side;     /* where they stay until the next version; NULL: nowhere */
+    bool keep_blocks;
     xci_device_memory bounce;  /* a group's scattered chunks */
     encode_slot slots[SLOTS];
     uint64_t launched, received, booked; /* pieces of the put; piece i is in slot i % SLOTS */
@@ -141,7 +144,7 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     return XORCAST_OK;
 }
 
-xorcast_status xci_device_encoder_open(xci_pending *pending, void *stream,
+xorcast_status xci_device_encoder_open(xci_pending *pending, void *stream, bool keep_blocks,
                                        xci_device_encoder **encoder_out) {
     xorcast_context *context = pending->bundle->context;
     void *memory;
@@ -151,6 +154,7 @@ xorcast_status xci_device_encoder_open(xci_pending *pending, void *stream,
     e->pending = pending;
     e->shadow = xci_shadow_device(pending->shadow);
     e->caller_stream = stream;
+    e->keep_blocks = keep_blocks && xci_device_shadow_on_device(e->shadow);
     const xorcast_status status = open_parts(e);
     if (status < 0) {
         xci_device_encoder_close(e);
@@ -182,9 +186,22 @@ void xci_device_encoder_close(xci_device_encoder *e) {
     xci_device_incoming_close(&e->incoming);
     xci_device_release(context, &e->scratch);
     xci_device_release(context, &e->aligned);
+    xci_device_side_close(e->side);
     xci_device_release(context, &e->bounce);
     xci_release(context, e->listed);
     xci_release(context, e);
+}
+
+xorcast_status xci_device_encoder_begin(xci_device_encoder *e) {
+    const xorcast_layout *layout = &e->pending->bundle->layout;
+    xci_device_side *before = e->side;
+    if (!e->keep_blocks)
+        return XORCAST_OK;
+    e->side = NULL; /* given away */
+    TRY(xci_device_side_open(e->context, layout->group_count,
+                             layout->total_bytes / KEPT_SHARE + e->capacity, before, &e->side));
+    e->pending->parts[XCI_FORM_PLAIN].side = e->side;
+    return XORCAST_OK;
 }
 
 xorcast_status xci_device_encoder_check(xci_device_encoder *e, uint64_t count,
@@ -385,6 +402,7 @@ typedef struct book_job {
     xci_device_encoder *e;
     const encode_slot *slot;
     uint8_t *aligned;    /* where the piece's blocks go on the device; NULL: nowhere */
+    bool kept;           /* and stay */
     uint64_t part_count; /* items before those of ranges: parts that can be filled */
 } book_job;
 
@@ -451,6 +469,9 @@ static xorcast_status book_range(const book_job *job, uint64_t index, uint32_t w
     collect(job, range, &e->pending->workers[worker_index], &piece);
     TRY(xci_pending_book(e->pending, range, worker_index, &piece, 0));
     e->listed[index] = piece.record.block_count;
+    const uint64_t *group = &e->pending->bundle->group_first[range->group];
+    if (job->kept && range->first == group[0] && range->end == group[1])
+        e->side->groups[range->group] = aligned_at(job, range);
     if (piece.record.block_count > 0 && !xci_device_shadow_on_device(e->shadow))
         xci_shadow_move(e->pending->shadow, worker_index, &piece.record);
     return xci_pending_seen(e->pending, range, worker_index);
@@ -518,13 +539,25 @@ static xorcast_status move_shadow(xci_device_encoder *e, const encode_slot *slot
 
 /* ---- The pieces of a put ---- */
 
+/* Where the shadow's move finds the piece's blocks. */
+static void place_aligned(const xci_device_encoder *e, book_job *job) {
+    if (!xci_device_shadow_on_device(e->shadow))
+        return;
+    if (e->side != NULL && job->slot->used > 0)
+        job->aligned =
+            xci_device_side_take(e->side, job->slot->used + job->slot->count * BLOCK_ROOM);
+    job->kept = job->aligned != NULL;
+    if (!job->kept)
+        job->aligned = e->aligned.at;
+}
+
 /* Books the oldest piece that was received; parts that are complete are filled beside it. */
 static xorcast_status book(xci_device_encoder *e) {
     xci_parts *parts = &e->pending->parts[XCI_FORM_PLAIN];
     encode_slot *slot = &e->slots[e->booked++ % SLOTS];
     const uint64_t range_count = slot->ranges.end - slot->ranges.first;
-    book_job job = {e, slot, xci_device_shadow_on_device(e->shadow) ? e->aligned.at : NULL,
-                    parts->count - parts->filled};
+    book_job job = {e, slot, .part_count = parts->count - parts->filled};
+    place_aligned(e, &job);
     TRY(wait_for(e, slot->drained, "copy blocks"));
     if (range_count > 0)
         memset(e->listed, 0, range_count * sizeof *e->listed);

@@ -73,6 +73,8 @@ xorcast_status xci_parts_plan(xci_parts *parts, uint64_t end) {
 xorcast_status xci_parts_fill(xci_parts *parts, uint64_t index) {
     xci_planned_part *planned = &parts->planned[parts->filled + index];
     TRY(xci_shelf_blob(parts->shelf, context_of(parts), planned->part.bytes, &planned->blob));
+    if (parts->side != NULL)
+        planned->blob->side = xci_device_side_refer(parts->side);
     uint8_t *at = planned->blob->bytes;
     for (uint64_t g = planned->first; g < planned->end; g++) {
         const xci_ahead *ahead = xci_shadow_ahead(parts->shadow, g);

@@ -6,6 +6,7 @@
 #ifndef XCI_PARTS_H
 #define XCI_PARTS_H
 
+#include "backend/device_side.h"
 #include "frame/delta_writer.h"
 #include "publish/shadow.h"
 
@@ -20,6 +21,7 @@ typedef struct xci_parts {
     xci_shadow *shadow;
     xci_form form;
     xci_shelf *shelf;
+    xci_device_side *side; /* what parts are given beside their bytes, or NULL; not owned */
     xci_planned_part *planned;
     uint64_t count, capacity_bytes;
     uint64_t filled;       /* of these */

@@ -19,7 +19,7 @@ static uint64_t packed_chunk_count(const xorcast_bundle *bundle) {
 }
 
 static xorcast_status open_parts(xci_pending *pending, const xorcast_encoding *encoding,
-                                 bool measure_bound, void *stream) {
+                                 bool measure_bound, void *stream, bool one_process) {
     xorcast_bundle *bundle = pending->bundle;
     xorcast_context *context = bundle->context;
     void *memory;
@@ -41,18 +41,18 @@ static xorcast_status open_parts(xci_pending *pending, const xorcast_encoding *e
         TRY(xci_parts_open(&pending->parts[form], pending->shadow, form));
     if (measure_bound)
         TRY(xci_bound_open(bundle, &pending->bound));
-    xci_pending_reset(pending);
-    return bundle->on_device ? xci_device_encoder_open(pending, stream, &pending->device)
-                             : XORCAST_OK;
+    return bundle->on_device
+               ? xci_device_encoder_open(pending, stream, one_process, &pending->device)
+               : XORCAST_OK;
 }
 
 xorcast_status xci_pending_open(xci_pending *pending, xorcast_bundle *bundle, xci_shadow *shadow,
-                                const xorcast_encoding *encoding, bool measure_bound,
-                                void *stream) {
+                                const xorcast_encoding *encoding, bool measure_bound, void *stream,
+                                bool one_process) {
     memset(pending, 0, sizeof *pending);
     pending->bundle = bundle;
     pending->shadow = shadow;
-    const xorcast_status status = open_parts(pending, encoding, measure_bound, stream);
+    const xorcast_status status = open_parts(pending, encoding, measure_bound, stream, one_process);
     if (status < 0)
         xci_pending_close(pending);
     return status;
@@ -76,7 +76,7 @@ void xci_pending_close(xci_pending *pending) {
     memset(pending, 0, sizeof *pending);
 }
 
-void xci_pending_reset(xci_pending *pending) {
+xorcast_status xci_pending_begin(xci_pending *pending) {
     const xorcast_bundle *bundle = pending->bundle;
     for (uint64_t g = 0; g < bundle->layout.group_count; g++)
         pending->chunks_left[g] = bundle->group_first[g + 1] - bundle->group_first[g];
@@ -92,6 +92,7 @@ void xci_pending_reset(xci_pending *pending) {
     pending->seen_count = pending->put_ns = 0;
     if (pending->bound != NULL)
         xci_bound_reset(pending->bound, pending->bundle);
+    return pending->device != NULL ? xci_device_encoder_begin(pending->device) : XORCAST_OK;
 }
 
 xorcast_status xci_pending_check(xci_pending *pending) {

@@ -39,14 +39,15 @@ typedef struct xci_pending {
     uint64_t put_ns;          /* of put, by the clock */
 } xci_pending;
 
-/* `stream`: of weights on a device, where the caller works. */
+/* Of weights on a device: `stream` is where the caller works, and `one_process` says that subscribers
+ * may take blocks where the device has them. */
 xorcast_status xci_pending_open(xci_pending *pending, xorcast_bundle *bundle, xci_shadow *shadow,
-                                const xorcast_encoding *encoding, bool measure_bound,
-                                void *stream);
+                                const xorcast_encoding *encoding, bool measure_bound, void *stream,
+                                bool one_process);
 void xci_pending_close(xci_pending *pending);
 
 /* The next version begins; the shadow is not ahead. */
-void xci_pending_reset(xci_pending *pending);
+xorcast_status xci_pending_begin(xci_pending *pending);
 /* As xorcast_publisher_put; `keep`: the tensors are unchanged and not read. BAD_ARGUMENT leaves
  * the version as it was, other failures leave it unusable. */
 xorcast_status xci_pending_put(xci_pending *pending, uint64_t count, const uint64_t *indices,

@@ -129,7 +129,8 @@ static xorcast_status open_all(xorcast_publisher *publisher, const char *url,
     publisher->version.step = options->step;
     publisher->version.digest = xci_shadow_digest(publisher->shadow);
     TRY(xci_pending_open(&publisher->pending, publisher->bundle, publisher->shadow,
-                         &publisher->encoding, options->measure_bound != 0, options->stream));
+                         &publisher->encoding, options->measure_bound != 0, options->stream,
+                         publisher->link->one_process));
     /* The log is complete before the link answers anyone; it gets its host right after. */
     TRY(xci_version_log_open(context, publisher->link, log_bytes, &publisher->version,
                              &publisher->log));
@@ -187,7 +188,7 @@ xorcast_status xorcast_publisher_begin(xorcast_publisher *publisher, uint64_t st
              "step %llu does not follow %llu, which is published; steps only grow",
              (unsigned long long)step, (unsigned long long)publisher->version.step);
     TRY(xci_shadow_check(publisher->shadow, context));
-    xci_pending_reset(&publisher->pending);
+    TRY(xci_pending_begin(&publisher->pending));
     publisher->open_step = step;
     publisher->is_open = true;
     publisher->spoiled = false;

@@ -426,7 +426,8 @@ static xorcast_status stage_item(void *user, uint64_t index, uint32_t worker) {
 
 static xorcast_status stage_items(parts_job *job) {
     xci_stage *stage = job->stage;
-    const xci_load_beside beside = {check_record, check_part, job->count, job};
+    const xci_load_beside beside = {check_record, check_part, job->count, job,
+                                    (xci_device_side *)(void *)job->parts[0].side};
     if (stage->loader != NULL)
         return xci_device_stage_records(stage, &beside);
     return xci_pool_run(stage->bundle->context->shared->pool, job->count + stage->record_count,
@@ -556,7 +557,7 @@ static xorcast_status stage_reader(xci_stage *stage, xci_delta_reader *reader,
         uint64_t count;
         const uint64_t index = reader->next_part;
         TRY(xci_delta_reader_part(reader, &bytes, &count));
-        const xci_part_bytes part = {bytes, count};
+        const xci_part_bytes part = {bytes, count, NULL};
         TRY(xci_stage_parts(stage, &reader->manifest, index, 1, &part));
     }
     return xci_stage_finish(stage, &reader->manifest);

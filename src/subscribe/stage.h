@@ -7,6 +7,7 @@
 #define XCI_STAGE_H
 
 #include "base/arena.h"
+#include "base/blob.h"
 #include "bundle/bundle.h"
 #include "delta/group_reader.h"
 #include "frame/delta_reader.h"
@@ -85,6 +86,7 @@ xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest,
 typedef struct xci_part_bytes {
     const uint8_t *bytes;
     uint64_t count;
+    xci_blob_side *side; /* of the blob that they are in, or NULL */
 } xci_part_bytes;
 /* The next `count` parts in order, `first` and those behind it, at most XCI_STAGE_PARTS. Their bytes
  * are the caller's again afterwards. */
