@@ -289,29 +289,41 @@ typedef struct load_job {
     uint64_t done;                 /* how many of the rejected ones are done already */
 } load_job;
 
-/* Lists the blocks of a record that come from another device: they follow each other there. */
+static xci_place place_of(const xorcast_bundle *bundle, uint64_t chunk) {
+    return (xci_place){xci_bundle_tensor_of(bundle, chunk), chunk, 0};
+}
+
+static xorcast_status no_such_chunk(const xorcast_bundle *bundle, const xci_record *record,
+                                    uint32_t index) {
+    FAIL_AT(bundle->context, XORCAST_DATA_CORRUPT,
+            place_of(bundle, bundle->group_first[record->group]),
+            "group %llu has no chunk %u; fetch the delta again", (unsigned long long)record->group,
+            record->blocks[index].chunk);
+}
+
+/* Lists the blocks of a record that come from another device, where they follow each other. */
 static xorcast_status list_record(const load_job *job, const xci_load_item *item) {
-    const xorcast_bundle *bundle = job->loader->bundle;
+    xorcast_bundle *bundle = job->loader->bundle;
     const xci_record *record = item->record;
     const uint64_t first = bundle->group_first[record->group],
                    end = bundle->group_first[record->group + 1];
     xci_cuda_block *entry = &table_of(job->slot)[item->first];
     const uint8_t *at = job->slot->payload_at + item->at;
-    xci_chunk chunk = {.index = UINT64_MAX};
+    uint64_t tensor_end = 0; /* chunks before it are of the same tensor */
+    uint32_t element_bytes = 0;
     for (uint32_t i = 0; i < record->block_count; i++, entry++) {
         const xci_block *block = &record->blocks[i];
-        const xci_place place = {xci_bundle_tensor_of(bundle, first), first, 0};
         const uint64_t c = first + block->chunk;
         if (c >= end)
-            FAIL_AT(bundle->context, XORCAST_DATA_CORRUPT, place,
-                    "group %llu has no chunk %u; fetch the delta again",
-                    (unsigned long long)record->group, block->chunk);
-        if (c == chunk.index + 1 && i > 0)
-            xci_bundle_next_chunk(bundle, NULL, &chunk);
-        else
-            xci_bundle_chunk_places(bundle, c, &chunk);
-        if (block->element_bytes != chunk.element_bytes)
-            return bad_chunk(job->loader->bundle, c, "its elements have another width");
+            return no_such_chunk(bundle, record, i);
+        if (c >= tensor_end) {
+            const xci_tensor *tensor = &bundle->tensors[xci_bundle_tensor_of(bundle, c)];
+            tensor_end = tensor->first_chunk +
+                         xci_divide_up(tensor->bytes, UINT64_C(1) << bundle->chunk_log2);
+            element_bytes = tensor->element_bytes;
+        }
+        if (block->element_bytes != element_bytes)
+            return bad_chunk(bundle, c, "its elements have another width");
         *entry = (xci_cuda_block){at, block->bytes, block->codec, c};
         at += xci_round_up(block->bytes, BLOCK_ALIGNMENT);
     }
@@ -326,18 +338,15 @@ static xorcast_status load_record(const load_job *job, uint64_t index, uint32_t 
     const xci_record *record = item->record;
     const uint64_t first = bundle->group_first[record->group],
                    end = bundle->group_first[record->group + 1];
-    const xci_place place = {xci_bundle_tensor_of(bundle, first), first, 0};
     uint64_t at = item->at;
     const uint8_t *bytes;
-    TRY(xci_group_read(&worker->reader, place, record, &bytes));
+    TRY(xci_group_read(&worker->reader, place_of(bundle, first), record, &bytes));
     xci_chunk chunk = {.index = UINT64_MAX};
     for (uint32_t i = 0; i < record->block_count; bytes += record->blocks[i++].bytes) {
         const uint64_t c = first + record->blocks[i].chunk;
         xci_cuda_block *entry = &table_of(job->slot)[item->first + i];
         if (c >= end)
-            FAIL_AT(bundle->context, XORCAST_DATA_CORRUPT, place,
-                    "group %llu has no chunk %u; fetch the delta again",
-                    (unsigned long long)record->group, record->blocks[i].chunk);
+            return no_such_chunk(bundle, record, i);
         if (!xci_bundle_holds(bundle, c)) {
             TRY(skip(job->slot, entry));
             continue;
