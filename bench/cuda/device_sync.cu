@@ -342,7 +342,7 @@ int main(int count, char **arguments) {
             return fprintf(stderr, "device_sync: what is %s?\n", arguments[i]), 2;
     }
     for (const setting &s : settings)
-        if (strstr(s.name, o.only) != NULL)
+        if (*o.only == 0 || strcmp(s.name, o.only) == 0)
             measure(&s, &o);
     return 0;
 }

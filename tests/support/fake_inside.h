@@ -12,7 +12,8 @@ typedef struct fake_stream fake_stream;
 typedef struct fake_device {
     int ordinal;
     pthread_mutex_t lock; /* guards the streams and runs their work, one piece at a time */
-    fake_stream *streams; /* a list; closed ones too, until the device is closed */
+    fake_stream *streams; /* a list */
+    fake_stream *gone;    /* closed, and nothing is left on them */
     fake_stream *normal;  /* the default one */
 } fake_device;
 
