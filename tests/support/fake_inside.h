@@ -41,6 +41,7 @@ _Noreturn void fake_stop(const char *what);
 int fake_call(void);
 int fake_work_call(void);
 void fake_count_thing(int change);
+void fake_count_peer_bytes(uint64_t bytes);
 /* Where the device sees `bytes` at an address; they must lie in one allocation. */
 void *fake_real(const void *address, uint64_t bytes);
 
