@@ -5,10 +5,11 @@
  * by a full scan. One JSON line a setting; medians.
  *
  *     device_sync [--bytes N] [--rounds N] [--small N] [--in-host] [--setting NAME]
- *                 [--gpus 1|2] [--link inproc|tcp] [--threads N] [--worst]
+ *                 [--gpus 1|2] [--link inproc|tcp] [--threads N] [--worst] [--beside]
  *
  * --small: so many tensors of 40 bytes beside the large ones; --in-host: the shadow in pinned host
- * memory; --gpus 2: the sampler's weights on GPU 1; --worst: the slowest round of each phase too.
+ * memory; --gpus 2: the sampler's weights on GPU 1; --worst: the slowest round of each phase too;
+ * --beside: stage beside a loop of matrix products on the sampler's GPU, and what it costs the loop.
  * GPU 0 needs twice the bytes, the sampler's GPU once, and once more for the dense copy. */
 #include <cuda_runtime_api.h>
 
@@ -44,7 +45,7 @@ static const setting settings[] = {
 typedef struct options {
     uint64_t bytes, small;
     unsigned rounds, gpus, threads;
-    bool in_host, worst;
+    bool in_host, worst, beside;
     const char *link, *only;
 } options;
 
@@ -55,6 +56,8 @@ static void cuda(cudaError_t error, int line) {
     exit(1);
 }
 #define CUDA(call) cuda((call), __LINE__)
+
+#include "cuda/products.cuh"
 
 static xorcast_context *contexts[2];
 
@@ -173,10 +176,10 @@ static void change(const weights *w, const setting *s, uint64_t seed) {
 
 /* ---- Measuring ---- */
 
-enum { BOUND, DENSE, PUT, FINISH, POLL, STAGE, COMMIT, TOTAL, PAUSE, SHIP, AUDIT, PHASES };
-static const char *const phase_names[PHASES] = {"read_both", "dense_copy", "put",    "finish",
-                                                "poll",      "stage",      "commit", "total",
-                                                "pause",     "ship",       "audit"};
+enum { BOUND, DENSE, PUT, FINISH, POLL, STAGE, COMMIT, TOTAL, PAUSE, SHIP, AUDIT, LOST, PHASES };
+static const char *const phase_names[PHASES] = {
+    "read_both", "dense_copy", "put",   "finish", "poll",  "stage",
+    "commit",    "total",      "pause", "ship",   "audit", "products_lost"};
 
 static double median(std::vector<double> times) {
     std::sort(times.begin(), times.end());
@@ -201,8 +204,21 @@ static double dense_ms(const weights *from, int gpu, uint8_t *to) {
     return now_ms() - begun;
 }
 
+/* How many milliseconds of products a loop lost since `begun`, when it had ended so many. */
+static double lost_ms(const products *loop, double per_ms, double begun, unsigned ended) {
+    return now_ms() - begun - (double)(loop->ended - ended) / per_ms;
+}
+
+static double products_per_ms(const products *loop) {
+    const double begun = now_ms();
+    const unsigned ended = loop->ended;
+    while (now_ms() - begun < 200)
+        std::this_thread::yield();
+    return (loop->ended - ended) / (now_ms() - begun);
+}
+
 static void run_version(xorcast_publisher *publisher, xorcast_subscriber *subscriber,
-                        uint64_t step, double times[PHASES]) {
+                        const options *o, uint64_t step, double times[PHASES]) {
     xorcast_subscriber_stats stats;
     uint64_t newest;
     double t[7];
@@ -213,9 +229,20 @@ static void run_version(xorcast_publisher *publisher, xorcast_subscriber *subscr
     MUST(xorcast_publisher_finish(publisher, NULL));
     t[2] = now_ms();
     MUST(xorcast_subscriber_poll(subscriber, DEADLINE_MS, &newest));
+    products loop;
+    double per_ms = 0;
+    if (o->beside) {
+        products_begin(&loop, (int)o->gpus - 1);
+        per_ms = products_per_ms(&loop);
+    }
+    const unsigned ended = o->beside ? loop.ended.load() : 0;
     t[3] = now_ms();
     MUST(xorcast_subscriber_stage(subscriber, newest, DEADLINE_MS));
     t[4] = now_ms();
+    if (o->beside) {
+        times[LOST] = lost_ms(&loop, per_ms, t[3], ended);
+        products_end(&loop);
+    }
     MUST(xorcast_subscriber_commit(subscriber, NULL));
     MUST(xorcast_subscriber_wait(subscriber, DEADLINE_MS));
     t[5] = now_ms();
@@ -274,7 +301,7 @@ static void run_rounds(const setting *s, const options *o, const weights *traine
             one[DENSE] = dense_ms(trainer, sampler->gpu, other);
         else
             one[BOUND] = bound_ms(trainer, sampler->memory);
-        run_version(publisher, subscriber, round, one);
+        run_version(publisher, subscriber, o, round, one);
         for (int p = 0; p < PHASES && round > 1; p++) /* the first one warms up */
             times[p].push_back(one[p]);
     }
@@ -317,7 +344,7 @@ static void measure(const setting *s, const options *o) {
 }
 
 int main(int count, char **arguments) {
-    options o = {16ull << 30, 1000, 11, 1, 0, false, false, "inproc", ""};
+    options o = {16ull << 30, 1000, 11, 1, 0, false, false, false, "inproc", ""};
     for (int i = 1; i < count; i++) {
         const bool value = i + 1 < count;
         if (strcmp(arguments[i], "--bytes") == 0 && value)
@@ -336,6 +363,8 @@ int main(int count, char **arguments) {
             o.threads = (unsigned)strtoul(arguments[++i], NULL, 10);
         else if (strcmp(arguments[i], "--in-host") == 0)
             o.in_host = true;
+        else if (strcmp(arguments[i], "--beside") == 0)
+            o.beside = true;
         else if (strcmp(arguments[i], "--worst") == 0)
             o.worst = true;
         else
