@@ -11,7 +11,8 @@
 #include "base/pool.h"
 #include "codec/codec.h"
 
-/* Of a batch, unless a group needs more or the bundle less. */
+/* Of a batch, unless a group needs more or the bundle less. Own blocks go back to a shadow, which is
+ * rare: an eighth will do. */
 #define SLOT_PAYLOAD (UINT64_C(32) << 20)
 #define SLOT_BLOCKS UINT64_C(65536)
 #define NEAR_BYTES UINT64_C(4096) /* that may be copied for nothing between two records */
@@ -89,10 +90,12 @@ static xorcast_status open_parts(xci_device_loader *loader) {
                    device->ops->event_open(device->handle, &slot->copied));
         XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &slot->event));
     }
+    const xorcast_bundle *bundle = loader->bundle;
+    const uint64_t share = loader->mode == XCI_LOAD_APPLY_OWN ? 8 : 1;
+    const uint64_t blocks = xci_min(SLOT_BLOCKS / share, bundle->layout.chunk_count);
     for (unsigned i = 0; i < XCI_LOAD_SLOTS; i++)
-        TRY(reserve_slot(loader, &loader->slots[i], payload_room(loader->bundle),
-                         xci_max(xci_min(SLOT_BLOCKS, loader->bundle->layout.chunk_count),
-                                 loader->bundle->group_chunks_max)));
+        TRY(reserve_slot(loader, &loader->slots[i], payload_room(bundle) / share,
+                         xci_max(blocks, bundle->group_chunks_max)));
     return XORCAST_OK;
 }
 

@@ -11,7 +11,7 @@
 #include "publish/device_incoming.h"
 #include "publish/device_shadow.h"
 
-#define OUTPUT_BYTES (UINT64_C(64) << 20) /* of a piece's blocks, unless a group needs more */
+#define OUTPUT_BYTES (UINT64_C(32) << 20) /* of a piece's blocks, unless a group needs more */
 #define PIECE_CHUNKS UINT64_C(32768)      /* a millisecond; fewer would wait for each other */
 #define BLOCK_ALIGNMENT 16u               /* where apply wants blocks; encode packs them closely */
 #define BLOCK_ROOM 32u /* of each chunk, beyond its block: what aligning blocks takes at most */
