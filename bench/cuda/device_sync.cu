@@ -1,16 +1,16 @@
 /* A whole version between weights in GPU memory, through the public interface: a publisher and a
  * subscriber in one process, on one GPU or on two, over the link inside the process or over TCP
- * loopback. Times each phase by the clock, beside what reading two copies of the weights takes and, on
- * two GPUs, what a dense copy from one to the other takes, in the same rounds; every version is checked
- * by a full scan. One JSON line a setting; medians.
+ * loopback. Times each phase by the clock, beside what reading two copies of the weights takes and,
+ * on two GPUs, what a dense copy from one to the other takes, in the same rounds; every version is
+ * checked by a full scan. One JSON line a setting; medians.
  *
  *     device_sync [--bytes N] [--rounds N] [--small N] [--in-host] [--setting NAME]
  *                 [--gpus 1|2] [--link inproc|tcp] [--threads N] [--worst] [--beside]
  *
  * --small: so many tensors of 40 bytes beside the large ones; --in-host: the shadow in pinned host
  * memory; --gpus 2: the sampler's weights on GPU 1; --worst: the slowest round of each phase too;
- * --beside: stage beside a loop of matrix products on the sampler's GPU, and what it costs the loop.
- * GPU 0 needs twice the bytes, the sampler's GPU once, and once more for the dense copy. */
+ * --beside: stage beside a loop of matrix products on the sampler's GPU, and what it costs the
+ * loop. GPU 0 needs twice the bytes, the sampler's GPU once, and once more for the dense copy. */
 #include <cuda_runtime_api.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-/* A loop of BF16 matrix products on a GPU, as a sampler that generates: what other work costs it is how
- * many fewer it ends meanwhile. Runs on a thread and a stream of its own, of normal priority. */
+/* A loop of BF16 matrix products on a GPU, as a sampler that generates: what other work costs it is
+ * how many fewer it ends meanwhile. Runs on a thread and a stream of its own, of normal
+ * priority. */
 #ifndef BENCH_CUDA_PRODUCTS_CUH
 #define BENCH_CUDA_PRODUCTS_CUH
 

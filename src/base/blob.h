@@ -9,8 +9,8 @@
 
 typedef struct xci_shelf xci_shelf;
 
-/* What those in the same process may have beside a blob's bytes; backend/device_side.h is the one kind
- * there is. */
+/* What those in the same process may have beside a blob's bytes; backend/device_side.h is the one
+ * kind there is. */
 typedef struct xci_blob_side {
     void (*drop)(struct xci_blob_side *side); /* a reference */
 } xci_blob_side;
@@ -40,8 +40,8 @@ void xci_blob_drop(xci_blob *blob); /* NULL is allowed */
 xorcast_status xci_shelf_open(xorcast_context *context, xci_shelf **shelf_out);
 /* Blobs that others hold live on. NULL is allowed. */
 void xci_shelf_close(xci_shelf *shelf);
-/* As xci_blob_create; large blobs in memory that lies on the shelf if some of it fits. `context`: one
- * of the allocator that the shelf has. */
+/* As xci_blob_create; large blobs in memory that lies on the shelf if some of it fits. `context`:
+ * one of the allocator that the shelf has. */
 xorcast_status xci_shelf_blob(xci_shelf *shelf, xorcast_context *context, uint64_t size,
                               xci_blob **blob_out);
 /* A version is over: frees what lay idle through all of it. */

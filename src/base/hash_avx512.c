@@ -1,4 +1,5 @@
-/* XXH3 for AVX-512. The file is compiled for it and must be entered only where hash.c has found it. */
+/* XXH3 for AVX-512. The file is compiled for it and must be entered only where hash.c has found
+ * it. */
 #if defined(__x86_64__)
 #include "base/hash_level.h"
 

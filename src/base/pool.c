@@ -1,6 +1,7 @@
-/* The thread pool: see pool.h. Workers sleep on a condition until a loop begins, join it if it is still
- * open when they are awake, take indices from one atomic counter, and the last to leave wakes the
- * caller. Nobody waits for a worker that has not joined: short loops end before all have woken. */
+/* The thread pool: see pool.h. Workers sleep on a condition until a loop begins, join it if it is
+ * still open when they are awake, take indices from one atomic counter, and the last to leave wakes
+ * the caller. Nobody waits for a worker that has not joined: short loops end before all have
+ * woken. */
 #include "base/pool.h"
 
 #include <pthread.h>

@@ -11,8 +11,8 @@
 #include "base/pool.h"
 #include "codec/codec.h"
 
-/* Of a batch, unless a group needs more or the bundle less. Own blocks go back to a shadow, which is
- * rare: an eighth will do. */
+/* Of a batch, unless a group needs more or the bundle less. Own blocks go back to a shadow, which
+ * is rare: an eighth will do. */
 #define SLOT_PAYLOAD (UINT64_C(32) << 20)
 #define SLOT_BLOCKS UINT64_C(65536)
 #define NEAR_BYTES UINT64_C(4096) /* that may be copied for nothing between two records */
@@ -680,8 +680,8 @@ static const uint8_t *elsewhere(const xci_device_loader *loader, const xci_recor
     return loader->side->groups[record->group];
 }
 
-/* The last run, if what comes from `from` next can lie in it: bytes that are near each other on the other
- * device are here too, and come in one copy. */
+/* The last run, if what comes from `from` next can lie in it: bytes that are near each other on the
+ * other device are here too, and come in one copy. */
 static xci_load_run *open_run(xci_load_slot *slot, const uint8_t *from) {
     xci_load_run *last = &slot->runs[slot->run_count - 1];
     if (slot->run_count == 0 || (last->from == NULL) != (from == NULL))

@@ -6,9 +6,10 @@
  *            -> check -> results -> take                               (another; take on the pool)
  *
  * Slots take turns, so that the host decodes one batch while the device copies another and works on
- * a third. A block that the check does not take may be of another codec: the host makes it device-ready, and
- * the device checks it again. Used by stage (check, blocks are kept), by keyframes (check and
- * apply) and by a publisher's shadow (apply what was made here). One thread at a time. */
+ * a third. A block that the check does not take may be of another codec: the host makes it
+ * device-ready, and the device checks it again. Used by stage (check, blocks are kept), by
+ * keyframes (check and apply) and by a publisher's shadow (apply what was made here). One thread at
+ * a time. */
 #ifndef XCI_DEVICE_LOAD_H
 #define XCI_DEVICE_LOAD_H
 
@@ -26,9 +27,9 @@ typedef enum xci_load_mode {
     XCI_LOAD_APPLY_OWN /* apply: blocks were made here and are not checked */
 } xci_load_mode;
 
-/* Who takes what passed; not asked in mode APPLY_OWN. `expect`: so many blocks come next. `take`: some
- * of them, from the `first` on since the delta began, as the device has them, and what check said of
- * each; on the pool, several at once. */
+/* Who takes what passed; not asked in mode APPLY_OWN. `expect`: so many blocks come next. `take`:
+ * some of them, from the `first` on since the delta began, as the device has them, and what check
+ * said of each; on the pool, several at once. */
 typedef struct xci_load_taker {
     xorcast_status (*expect)(void *user, uint64_t count);
     void (*take)(void *user, uint64_t first, const xci_cuda_block *blocks,
@@ -92,8 +93,8 @@ typedef struct xci_device_loader {
     xci_load_taker taker;
     xci_load_worker *workers;
     xci_device_arena arena; /* mode KEEP */
-    /* Likewise: entries of all blocks that passed, in the order in which they were taken, for whoever
-     * applies them. */
+    /* Likewise: entries of all blocks that passed, in the order in which they were taken, for
+     * whoever applies them. */
     xci_device_memory list;
     uint64_t listed;
     bool list_whole; /* or else some had to go elsewhere */
@@ -114,8 +115,9 @@ void xci_device_loader_close(xci_device_loader *loader);
 
 /* Mode KEEP: makes room for a list of about so many blocks. Before the first record of a delta. */
 xorcast_status xci_device_load_begin(xci_device_loader *loader, uint64_t block_count);
-/* Adds records; their bytes are the caller's again afterwards, a side is read until the end. Work goes on behind the call, or
- * begins with the next one: batches do not end where calls do. `beside`: or NULL. */
+/* Adds records; their bytes are the caller's again afterwards, a side is read until the end. Work
+ * goes on behind the call, or begins with the next one: batches do not end where calls do.
+ * `beside`: or NULL. */
 xorcast_status xci_device_load(xci_device_loader *loader, const xci_record *records,
                                uint64_t count, const xci_load_beside *beside);
 /* Until all of it is done. */

@@ -14,8 +14,8 @@
 #include "publish/pending.h"
 
 /* `stream` is where the caller works: put reads what is written by work that is queued there.
- * `keep_blocks`: a version's blocks stay on the device, as far as a sixteenth of the weights takes them,
- * and its parts say where (backend/device_side.h). */
+ * `keep_blocks`: a version's blocks stay on the device, as far as a sixteenth of the weights takes
+ * them, and its parts say where (backend/device_side.h). */
 xorcast_status xci_device_encoder_open(xci_pending *pending, void *stream, bool keep_blocks,
                                        xci_device_encoder **encoder_out);
 /* The next version begins. */

@@ -39,8 +39,8 @@ typedef struct xci_pending {
     uint64_t put_ns;          /* of put, by the clock */
 } xci_pending;
 
-/* Of weights on a device: `stream` is where the caller works, and `one_process` says that subscribers
- * may take blocks where the device has them. */
+/* Of weights on a device: `stream` is where the caller works, and `one_process` says that
+ * subscribers may take blocks where the device has them. */
 xorcast_status xci_pending_open(xci_pending *pending, xorcast_bundle *bundle, xci_shadow *shadow,
                                 const xorcast_encoding *encoding, bool measure_bound, void *stream,
                                 bool one_process);

@@ -1,6 +1,7 @@
-/* Stage: all that a sampler does while it keeps generating. Takes the parts of a delta, some at a time,
- * checks every byte, undoes the second pass, makes each block device-ready, reads the old words at
- * changed positions and works out what commit will do to the digest. Never changes weights.
+/* Stage: all that a sampler does while it keeps generating. Takes the parts of a delta, some at a
+ * time, checks every byte, undoes the second pass, makes each block device-ready, reads the old
+ * words at changed positions and works out what commit will do to the digest. Never changes
+ * weights.
  *
  * Owns the ready blocks until it is reset. Commit (commit.h) reads them. */
 #ifndef XCI_STAGE_H
@@ -88,8 +89,8 @@ typedef struct xci_part_bytes {
     uint64_t count;
     xci_blob_side *side; /* of the blob that they are in, or NULL */
 } xci_part_bytes;
-/* The next `count` parts in order, `first` and those behind it, at most XCI_STAGE_PARTS. Their bytes
- * are the caller's again afterwards. */
+/* The next `count` parts in order, `first` and those behind it, at most XCI_STAGE_PARTS. Their
+ * bytes are the caller's again afterwards. */
 xorcast_status xci_stage_parts(xci_stage *stage, const xci_manifest *manifest, uint64_t first,
                                uint64_t count, const xci_part_bytes *parts);
 /* All parts are in: new terms minus old terms must be target minus base. BASE_MISMATCH

@@ -1,5 +1,5 @@
-/* The blocks of a version that stay on a publisher's device: whose memory they are, and until when. On
- * the stand-in device. */
+/* The blocks of a version that stay on a publisher's device: whose memory they are, and until when.
+ * On the stand-in device. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
