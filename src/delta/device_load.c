@@ -9,15 +9,13 @@
 #include "backend/transcode.h"
 #include "base/bytes.h"
 #include "base/pool.h"
-#include "codec/codec.h"
+#include "delta/device_load_record.h"
 
 /* Of a batch, unless a group needs more or the bundle less. Own blocks go back to a shadow, which
  * is rare: an eighth will do. */
 #define SLOT_PAYLOAD (UINT64_C(32) << 20)
 #define SLOT_BLOCKS UINT64_C(65536)
 #define NEAR_BYTES UINT64_C(4096) /* that may be copied for nothing between two records */
-#define BLOCK_ALIGNMENT 16u /* and as much may be read behind the last block */
-#define SKIPPED UINT64_MAX  /* in place of a chunk: nothing to do */
 
 /* ---- Opening and closing ---- */
 
@@ -35,13 +33,8 @@ static xorcast_status open_worker(xci_load_worker *worker, const xorcast_bundle 
     return XORCAST_OK;
 }
 
-/* What a block takes at most once it is device-ready. */
-static uint64_t block_room(const xorcast_bundle *bundle) {
-    return xci_round_up(bundle->layout.chunk_bytes + XCI_BLOCK_SLACK, BLOCK_ALIGNMENT);
-}
-
 static uint64_t payload_room(const xorcast_bundle *bundle) {
-    return xci_min(SLOT_PAYLOAD, bundle->layout.chunk_count * block_room(bundle));
+    return xci_min(SLOT_PAYLOAD, bundle->layout.chunk_count * xci_load_block_room(bundle));
 }
 
 static uint64_t table_bytes(uint64_t blocks) {
@@ -157,10 +150,6 @@ void xci_device_loader_close(xci_device_loader *loader) {
 
 /* ---- Parts of a slot ---- */
 
-static xci_cuda_block *table_of(const xci_load_slot *slot) {
-    return (xci_cuda_block *)(void *)(slot->pinned.at + slot->payload_room);
-}
-
 static xci_cuda_result *results_of(const xci_load_slot *slot) {
     return (xci_cuda_result *)(void *)(slot->pinned.at + slot->payload_room +
                                        table_bytes(slot->block_room));
@@ -174,114 +163,7 @@ static xci_cuda_result *device_results(const xci_load_slot *slot) {
     return (xci_cuda_result *)(void *)(slot->device.at + table_bytes(slot->block_room));
 }
 
-/* ---- One block ---- */
-
-static xorcast_status bad_chunk(xorcast_bundle *bundle, uint64_t chunk, const char *what) {
-    char words[300];
-    const xci_place place = {xci_bundle_tensor_of(bundle, chunk), chunk, 0};
-    FAIL_AT(bundle->context, XORCAST_DATA_CORRUPT, place, "%s: %s; fetch the delta again",
-            xci_chunk_words(bundle, chunk, words, sizeof words), what);
-}
-
-/* A mask must not touch the padding between the tensors of a packed chunk: nothing there could
- * take it. */
-static bool padding_untouched(const xci_chunk *chunk, const uint8_t *mask) {
-    uint32_t at = 0;
-    for (uint32_t i = 0; i < chunk->tensor_count; i++) {
-        for (; at < chunk->places[i].offset; at++)
-            if (mask[at] != 0)
-                return false;
-        at = chunk->places[i].offset + chunk->places[i].bytes;
-    }
-    return true;
-}
-
-/* Decodes block `index` of a record to a mask, at the beginning of the worker's scratch. The
- * weights are fetched for blocks that need them; only a whole chunk is what these were made
- * beside. */
-static xorcast_status decode(xci_device_loader *loader, xci_load_worker *worker,
-                             const xci_record *record, uint32_t index, const xci_chunk *chunk,
-                             const uint8_t *bytes) {
-    xorcast_bundle *bundle = loader->bundle;
-    const xci_place place = {chunk->tensor, chunk->index, 0};
-    const uint8_t *old = NULL;
-    if (loader->beside_old_weights && bundle->complete)
-        TRY(xci_chunk_read(bundle, chunk, worker->old, &old));
-    const xorcast_status status = xci_block_decode(&worker->reader, place, record, index, bytes,
-                                                   old, worker->scratch, chunk->bytes);
-    if (status == XORCAST_DATA_CORRUPT)
-        return bad_chunk(bundle, chunk->index, "its block does not decode to the chunk's size");
-    return status;
-}
-
-/* Makes an LZ4 block that no device takes device-ready in the worker's memory; 0 bytes if it
- * changes nothing. */
-static xorcast_status make_ready(xci_load_worker *worker, xorcast_bundle *bundle,
-                                 const xci_chunk *chunk, uint32_t codec, const uint8_t *bytes,
-                                 uint32_t count, uint32_t *ready_bytes, uint32_t *ready_codec) {
-    const xci_place place = {chunk->tensor, chunk->index, 0};
-    const xorcast_status status =
-        xci_transcode(bundle->context, place, bundle->context->shared->backend, codec, bytes, count,
-                      chunk->bytes, worker->scratch, worker->ready, ready_bytes, ready_codec);
-    if (status == XORCAST_DATA_CORRUPT)
-        return bad_chunk(bundle, chunk->index, "its block does not decode to the chunk's size");
-    return status;
-}
-
-/* There is nothing to do for a chunk. */
-static xorcast_status skip(xci_load_slot *slot, xci_cuda_block *entry) {
-    entry->chunk = SKIPPED;
-    atomic_fetch_add(&slot->skipped, 1);
-    return XORCAST_OK;
-}
-
-static bool device_codec(uint32_t codec) {
-    return codec == XORCAST_CODEC_RAW || codec == XORCAST_CODEC_LZ4;
-}
-
-/* Writes block `index` of a record to the payload at `at` and lists it. */
-static xorcast_status place_block(xci_device_loader *loader, xci_load_worker *worker,
-                                  xci_load_slot *slot, const xci_chunk *chunk,
-                                  const xci_record *record, uint32_t index, const uint8_t *bytes,
-                                  uint64_t *at, xci_cuda_block *entry) {
-    const xci_block *block = &record->blocks[index];
-    uint32_t count = block->bytes, codec = block->codec;
-    const bool pads = chunk->packed && loader->mode != XCI_LOAD_APPLY_OWN;
-    if (block->element_bytes != chunk->element_bytes)
-        return bad_chunk(loader->bundle, chunk->index, "its elements have another width");
-    if (pads || !device_codec(codec))
-        TRY(decode(loader, worker, record, index, chunk, bytes));
-    if (pads && !padding_untouched(chunk, worker->scratch))
-        return bad_chunk(loader->bundle, chunk->index, "it changes bytes between tensors");
-    if (!device_codec(codec)) {
-        xci_mask_to_ready(loader->context->shared->backend, chunk->bytes, worker->scratch,
-                          worker->ready, &count, &codec);
-        bytes = worker->ready;
-        if (count == 0)
-            return skip(slot, entry);
-    }
-    memcpy(slot->pinned.at + *at, bytes, count);
-    *entry = (xci_cuda_block){slot->payload_at + *at, count, codec, chunk->index};
-    *at += xci_round_up(count, BLOCK_ALIGNMENT);
-    return XORCAST_OK;
-}
-
-/* ---- One record ---- */
-
-/* Room that a record's blocks take at most once they are device-ready. */
-static uint64_t record_room(const xorcast_bundle *bundle, const xci_record *record) {
-    const uint32_t ready = 1u << XORCAST_CODEC_RAW | 1u << XORCAST_CODEC_LZ4;
-    uint64_t room = 0;
-    if (record->codecs != 0 && (record->codecs & ~ready) == 0)
-        return xci_round_up(record->raw_bytes, BLOCK_ALIGNMENT) +
-               (uint64_t)record->block_count * BLOCK_ALIGNMENT;
-    for (uint32_t i = 0; i < record->block_count; i++) {
-        const xci_block *block = &record->blocks[i];
-        const uint64_t bytes = device_codec(block->codec) ? block->bytes : block_room(bundle);
-        room += xci_round_up(bytes, BLOCK_ALIGNMENT);
-    }
-    return room;
-}
+/* ---- Items of the pool ---- */
 
 typedef struct load_job {
     xci_device_loader *loader;
@@ -292,77 +174,6 @@ typedef struct load_job {
     uint64_t done;                 /* how many of the rejected ones are done already */
 } load_job;
 
-static xci_place place_of(const xorcast_bundle *bundle, uint64_t chunk) {
-    return (xci_place){xci_bundle_tensor_of(bundle, chunk), chunk, 0};
-}
-
-static xorcast_status no_such_chunk(const xorcast_bundle *bundle, const xci_record *record,
-                                    uint32_t index) {
-    FAIL_AT(bundle->context, XORCAST_DATA_CORRUPT,
-            place_of(bundle, bundle->group_first[record->group]),
-            "group %llu has no chunk %u; fetch the delta again", (unsigned long long)record->group,
-            record->blocks[index].chunk);
-}
-
-/* Lists the blocks of a record that come from another device, where they follow each other. */
-static xorcast_status list_record(const load_job *job, const xci_load_item *item) {
-    xorcast_bundle *bundle = job->loader->bundle;
-    const xci_record *record = item->record;
-    const uint64_t first = bundle->group_first[record->group],
-                   end = bundle->group_first[record->group + 1];
-    xci_cuda_block *entry = &table_of(job->slot)[item->first];
-    const uint8_t *at = job->slot->payload_at + item->at;
-    uint64_t tensor_end = 0; /* chunks before it are of the same tensor */
-    uint32_t element_bytes = 0;
-    for (uint32_t i = 0; i < record->block_count; i++, entry++) {
-        const xci_block *block = &record->blocks[i];
-        const uint64_t c = first + block->chunk;
-        if (c >= end)
-            return no_such_chunk(bundle, record, i);
-        if (c >= tensor_end) {
-            const xci_tensor *tensor = &bundle->tensors[xci_bundle_tensor_of(bundle, c)];
-            tensor_end = tensor->first_chunk +
-                         xci_divide_up(tensor->bytes, UINT64_C(1) << bundle->chunk_log2);
-            element_bytes = tensor->element_bytes;
-        }
-        if (block->element_bytes != element_bytes)
-            return bad_chunk(bundle, c, "its elements have another width");
-        *entry = (xci_cuda_block){at, block->bytes, block->codec, c};
-        at += xci_round_up(block->bytes, BLOCK_ALIGNMENT);
-    }
-    return XORCAST_OK;
-}
-
-static xorcast_status load_record(const load_job *job, uint64_t index, uint32_t worker_index) {
-    xci_device_loader *loader = job->loader;
-    xorcast_bundle *bundle = loader->bundle;
-    xci_load_worker *worker = &loader->workers[worker_index];
-    const xci_load_item *item = &job->slot->items[index];
-    const xci_record *record = item->record;
-    const uint64_t first = bundle->group_first[record->group],
-                   end = bundle->group_first[record->group + 1];
-    uint64_t at = item->at;
-    const uint8_t *bytes;
-    TRY(xci_group_read(&worker->reader, place_of(bundle, first), record, &bytes));
-    xci_chunk chunk = {.index = UINT64_MAX};
-    for (uint32_t i = 0; i < record->block_count; bytes += record->blocks[i++].bytes) {
-        const uint64_t c = first + record->blocks[i].chunk;
-        xci_cuda_block *entry = &table_of(job->slot)[item->first + i];
-        if (c >= end)
-            return no_such_chunk(bundle, record, i);
-        if (!xci_bundle_holds(bundle, c)) {
-            TRY(skip(job->slot, entry));
-            continue;
-        }
-        if (bundle->complete && c == chunk.index + 1 && i > 0)
-            xci_bundle_next_chunk(bundle, NULL, &chunk);
-        else
-            xci_bundle_chunk_places(bundle, c, &chunk);
-        TRY(place_block(loader, worker, job->slot, &chunk, record, i, bytes, &at, entry));
-    }
-    return XORCAST_OK;
-}
-
 static xorcast_status load_item(void *user, uint64_t index, uint32_t worker_index) {
     const load_job *job = user;
     if (index < job->also_count)
@@ -370,21 +181,20 @@ static xorcast_status load_item(void *user, uint64_t index, uint32_t worker_inde
     index -= job->also_count;
     if (job->beside != NULL)
         TRY(job->beside->check(job->beside->user, job->slot->items[index].record));
-    const xci_load_item *item = &job->slot->items[index];
-    return item->copied ? list_record(job, item) : load_record(job, index, worker_index);
+    return xci_load_record(job->loader, job->slot, &job->slot->items[index], worker_index);
 }
 
 /* ---- A batch on the device ---- */
 
 /* Closes the gaps of the table. */
 static void squeeze(xci_load_slot *slot) {
-    xci_cuda_block *table = table_of(slot);
+    xci_cuda_block *table = xci_load_table(slot);
     slot->count = slot->listed;
     if (atomic_load(&slot->skipped) == 0)
         return;
     slot->count = 0;
     for (uint64_t i = 0; i < slot->listed; i++)
-        if (table[i].chunk != SKIPPED)
+        if (table[i].chunk != XCI_LOAD_SKIPPED)
             table[slot->count++] = table[i];
 }
 
@@ -413,7 +223,7 @@ static xorcast_status send_table(xci_device_loader *loader, const xci_load_slot 
                                  void *stream) {
     const xci_device *device = loader->context->shared->device;
     return xci_device_result(loader->context,
-                             device->ops->copy(device->handle, slot->table_at, table_of(slot),
+                             device->ops->copy(device->handle, slot->table_at, xci_load_table(slot),
                                                slot->count * sizeof(xci_cuda_block), stream),
                              "copy blocks");
 }
@@ -444,7 +254,7 @@ static xorcast_status place_payload(xci_device_loader *loader, xci_load_slot *sl
     slot->payload_at =
         slot->device.at + table_bytes(slot->block_room) + result_bytes(slot->block_room);
     return loader->mode == XCI_LOAD_KEEP
-               ? xci_device_arena_take(&loader->arena, slot->payload_room + BLOCK_ALIGNMENT,
+               ? xci_device_arena_take(&loader->arena, slot->payload_room + XCI_LOAD_ALIGNMENT,
                                        &slot->payload_at)
                : XORCAST_OK;
 }
@@ -469,7 +279,7 @@ static xorcast_status launch(xci_device_loader *loader, xci_load_slot *slot) {
     const xci_device *device = context->shared->device;
     if (loader->mode == XCI_LOAD_KEEP)
         xci_device_arena_trim(&loader->arena, slot->payload_at,
-                              slot->payload_bytes + BLOCK_ALIGNMENT);
+                              slot->payload_bytes + XCI_LOAD_ALIGNMENT);
     slot->open = false;
     squeeze(slot);
     if (slot->count == 0)
@@ -515,7 +325,7 @@ static xorcast_status take_run(void *user, uint64_t run, uint32_t worker) {
     const xci_device_loader *loader = job->loader;
     const uint64_t first = run * XCI_LOAD_RUN, end = run_end(job->slot, run);
     const xci_cuda_result *results = results_of(job->slot);
-    xci_cuda_block *table = table_of(job->slot);
+    xci_cuda_block *table = xci_load_table(job->slot);
     for (uint64_t i = first; loader->mode == XCI_LOAD_KEEP && i < end; i++) {
         if (results[i].list_bytes == 0)
             continue;
@@ -547,7 +357,7 @@ static xorcast_status sort_out(xci_device_loader *loader, xci_load_slot *slot,
         return XORCAST_OK;
     loader->list_whole = false;
     xci_cuda_result *results = results_of(slot);
-    xci_cuda_block *table = table_of(slot);
+    xci_cuda_block *table = xci_load_table(slot);
     void *memory = loader->rejected;
     const xorcast_status status = xci_reserve(loader->context, &memory, &loader->rejected_capacity,
                                               *rejected_out * sizeof *table);
@@ -563,7 +373,8 @@ static xorcast_status sort_out(xci_device_loader *loader, xci_load_slot *slot,
         results[good++] = results[i];
     }
     if (slot->any_copied) /* made on a device: no other device rejects them */
-        return bad_chunk(loader->bundle, loader->rejected[0].chunk, "its block is damaged");
+        return xci_load_bad_chunk(loader->bundle, loader->rejected[0].chunk,
+                                  "its block is damaged");
     slot->count = good;
     return XORCAST_OK;
 }
@@ -593,15 +404,15 @@ static xorcast_status ready_block(void *user, uint64_t index, uint32_t worker_in
     const xci_cuda_block *from = &loader->rejected[job->done + index];
     const uint8_t *bytes =
         job->source->pinned.at + (uint64_t)(from->bytes - job->source->payload_at);
-    const uint64_t at = index * block_room(loader->bundle);
-    xci_cuda_block *entry = &table_of(job->slot)[index];
+    const uint64_t at = index * xci_load_block_room(loader->bundle);
+    xci_cuda_block *entry = &xci_load_table(job->slot)[index];
     uint32_t count, codec;
     xci_chunk chunk;
     xci_bundle_chunk_places(loader->bundle, from->chunk, &chunk);
-    TRY(make_ready(worker, loader->bundle, &chunk, from->block_codec, bytes, from->block_bytes,
-                   &count, &codec));
+    TRY(xci_load_make_ready(worker, loader->bundle, &chunk, from->block_codec, bytes,
+                            from->block_bytes, &count, &codec));
     if (count == 0)
-        return skip(job->slot, entry);
+        return xci_load_skip(job->slot, entry);
     memcpy(job->slot->pinned.at + at, worker->ready, count);
     *entry = (xci_cuda_block){job->slot->payload_at + at, count, codec, from->chunk};
     return XORCAST_OK;
@@ -614,7 +425,8 @@ static xorcast_status take_ready(xci_device_loader *loader, xci_load_slot *slot)
     TRY(wait_for(loader, slot));
     for (uint64_t i = 0; i < slot->count; i++)
         if (results_of(slot)[i].status < 0)
-            return bad_chunk(loader->bundle, table_of(slot)[i].chunk, "its block is damaged");
+            return xci_load_bad_chunk(loader->bundle, xci_load_table(slot)[i].chunk,
+                                      "its block is damaged");
     TRY(give(loader, slot));
     return loader->mode == XCI_LOAD_APPLY ? apply_good(loader, slot, 0) : XORCAST_OK;
 }
@@ -622,7 +434,7 @@ static xorcast_status take_ready(xci_device_loader *loader, xci_load_slot *slot)
 static xorcast_status make_rejected_ready(xci_device_loader *loader, const xci_load_slot *source,
                                           uint64_t rejected) {
     xci_load_slot *slot = &loader->slots[XCI_LOAD_SLOTS];
-    const uint64_t room = block_room(loader->bundle);
+    const uint64_t room = xci_load_block_room(loader->bundle);
     const uint64_t most = payload_room(loader->bundle) / room;
     load_job job = {.loader = loader, .slot = slot, .source = source};
     TRY(reserve_slot(loader, slot, most * room, most));
@@ -723,7 +535,7 @@ static xorcast_status plan(xci_device_loader *loader, xci_load_slot *slot,
     slot->item_count = 0;
     for (; next < count && slot->item_count < XCI_LOAD_RECORDS; next++) {
         const xci_record *record = &records[next];
-        const uint64_t room = record_room(bundle, record);
+        const uint64_t room = xci_load_record_room(bundle, record);
         if (record->block_count > bundle->group_chunks_max)
             FAIL(loader->context, XORCAST_DATA_CORRUPT,
                  "group %llu cannot have %u chunks; fetch the delta again",
