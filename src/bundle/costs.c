@@ -22,8 +22,8 @@
 #define PIECE_TABLES (UINT64_C(112) * 32768)
 #define KEPT_SHARE 16u /* of the weights, for subscribers in the process */
 #define BATCH_PAYLOAD                                                                              \
-    (UINT64_C(32) << 20) /* blocks of a batch that is loaded, of three at a time */
-#define BATCH_TABLES (UINT64_C(88) * 65536)
+    (UINT64_C(36) << 20) /* blocks of a batch that is loaded, of three at a time */
+#define BATCH_TABLES (UINT64_C(88) * 73728)
 #define OWN_BATCH (UINT64_C(5) << 20) /* of blocks that go back, three at a time */
 #define SCAN_BYTES (UINT64_C(1) << 20)
 #define DEVICE_ROUNDING UINT64_C(65536)

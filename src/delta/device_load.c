@@ -13,8 +13,8 @@
 
 /* Of a batch, unless a group needs more or the bundle less. Own blocks go back to a shadow, which
  * is rare: an eighth will do. */
-#define SLOT_PAYLOAD (UINT64_C(32) << 20)
-#define SLOT_BLOCKS UINT64_C(65536)
+#define SLOT_PAYLOAD (UINT64_C(36) << 20)
+#define SLOT_BLOCKS UINT64_C(73728)
 #define NEAR_BYTES UINT64_C(4096) /* that may be copied for nothing between two records */
 
 /* ---- Opening and closing ---- */
@@ -168,19 +168,12 @@ static xci_cuda_result *device_results(const xci_load_slot *slot) {
 typedef struct load_job {
     xci_device_loader *loader;
     xci_load_slot *slot;
-    const xci_load_beside *beside;
-    uint64_t also_count;           /* items before the records */
-    const xci_load_slot *source;   /* of blocks that are made ready: where they are now, and */
-    uint64_t done;                 /* how many of the rejected ones are done already */
+    const xci_load_slot *source; /* of blocks that are made ready: where they are now, and */
+    uint64_t done;               /* how many of the rejected ones are done already */
 } load_job;
 
 static xorcast_status load_item(void *user, uint64_t index, uint32_t worker_index) {
     const load_job *job = user;
-    if (index < job->also_count)
-        return job->beside->also(job->beside->user, index);
-    index -= job->also_count;
-    if (job->beside != NULL)
-        TRY(job->beside->check(job->beside->user, job->slot->items[index].record));
     return xci_load_record(job->loader, job->slot, &job->slot->items[index], worker_index);
 }
 
@@ -280,7 +273,6 @@ static xorcast_status launch(xci_device_loader *loader, xci_load_slot *slot) {
     if (loader->mode == XCI_LOAD_KEEP)
         xci_device_arena_trim(&loader->arena, slot->payload_at,
                               slot->payload_bytes + XCI_LOAD_ALIGNMENT);
-    slot->open = false;
     squeeze(slot);
     if (slot->count == 0)
         return XORCAST_OK;
@@ -551,23 +543,16 @@ static xorcast_status plan(xci_device_loader *loader, xci_load_slot *slot,
     return XORCAST_OK;
 }
 
-/* The slot that is being filled, or the next one, once the device is done with it. */
+/* The next slot, once the device is done with it. */
 static xorcast_status open_slot(xci_device_loader *loader, xci_load_slot **slot_out) {
     xci_load_slot *slot = &loader->slots[loader->turn];
     *slot_out = slot;
-    if (slot->open)
-        return XORCAST_OK;
+    loader->turn = (loader->turn + 1) % XCI_LOAD_SLOTS;
     TRY(complete(loader, slot));
-    slot->open = true;
     slot->any_copied = false;
     slot->listed = slot->payload_bytes = slot->run_count = 0;
     atomic_store(&slot->skipped, 0);
     return XORCAST_OK;
-}
-
-static xorcast_status close_slot(xci_device_loader *loader, xci_load_slot *slot) {
-    loader->turn = (loader->turn + 1) % XCI_LOAD_SLOTS;
-    return launch(loader, slot);
 }
 
 xorcast_status xci_device_load_begin(xci_device_loader *loader, uint64_t block_count) {
@@ -578,28 +563,21 @@ xorcast_status xci_device_load_begin(xci_device_loader *loader, uint64_t block_c
 }
 
 xorcast_status xci_device_load(xci_device_loader *loader, const xci_record *records, uint64_t count,
-                               const xci_load_beside *beside) {
-    uint64_t also = beside != NULL ? beside->also_count : 0;
-    if (beside != NULL && beside->side != loader->side)
-        change_side(loader, beside->side);
-    for (uint64_t first = 0, next; first < count || also > 0; first = next) {
+                               xci_device_side *side) {
+    if (side != loader->side)
+        change_side(loader, side);
+    for (uint64_t first = 0, next; first < count; first = next) {
         xci_load_slot *slot;
         TRY(open_slot(loader, &slot));
         TRY(plan(loader, slot, records, count, first, &next));
-        const load_job job = {.loader = loader, .slot = slot, .beside = beside, .also_count = also};
-        TRY(xci_pool_run(loader->context->shared->pool, also + slot->item_count, load_item,
-                         (void *)(uintptr_t)&job));
-        also = 0;
-        if (next < count)
-            TRY(close_slot(loader, slot));
+        load_job job = {.loader = loader, .slot = slot};
+        TRY(xci_pool_run(loader->context->shared->pool, slot->item_count, load_item, &job));
+        TRY(launch(loader, slot));
     }
     return XORCAST_OK;
 }
 
 xorcast_status xci_device_load_end(xci_device_loader *loader) {
-    xci_load_slot *last = &loader->slots[loader->turn];
-    if (last->open)
-        TRY(close_slot(loader, last));
     for (unsigned i = 0; i < XCI_LOAD_SLOTS; i++)
         TRY(complete(loader, &loader->slots[(loader->turn + i) % XCI_LOAD_SLOTS]));
     change_side(loader, NULL);
@@ -618,7 +596,7 @@ void xci_device_load_drop(xci_device_loader *loader) {
     come_to_rest(loader, loader->copies);
     come_to_rest(loader, loader->stream);
     for (unsigned i = 0; i <= XCI_LOAD_SLOTS; i++)
-        loader->slots[i].open = loader->slots[i].busy = false;
+        loader->slots[i].busy = false;
     loader->listed = loader->taken = 0;
     change_side(loader, NULL);
     xci_device_arena_reset(&loader->arena);

@@ -37,17 +37,6 @@ typedef struct xci_load_taker {
     void *user;
 } xci_load_taker;
 
-/* What the pool does beside loading records: `check` each before it is read, and `also` for
- * 0 .. also_count - 1. */
-typedef struct xci_load_beside {
-    xorcast_status (*check)(void *user, const xci_record *record);
-    xorcast_status (*also)(void *user, uint64_t index);
-    uint64_t also_count;
-    void *user;
-    /* NULL, or where another device has blocks of the records: they are copied from there */
-    xci_device_side *side;
-} xci_load_beside;
-
 /* Neighbouring bytes of a slot's payload that come in one copy. */
 typedef struct xci_load_run {
     const uint8_t *from; /* on the other device; NULL: the slot's pinned memory */
@@ -71,7 +60,7 @@ typedef struct xci_load_slot {
     xci_cuda_block *table_at;          /* there */
     atomic_uint_fast64_t skipped;      /* of those listed */
     void *copied, *event;              /* payload and table are there; all is done */
-    bool open, busy;                   /* being filled; being worked on */
+    bool busy;                         /* being worked on */
     uint64_t item_count;               /* records that are loaded now */
     xci_load_item items[XCI_LOAD_RECORDS];
     xci_load_run runs[XCI_LOAD_RUNS];
@@ -115,11 +104,11 @@ void xci_device_loader_close(xci_device_loader *loader);
 
 /* Mode KEEP: makes room for a list of about so many blocks. Before the first record of a delta. */
 xorcast_status xci_device_load_begin(xci_device_loader *loader, uint64_t block_count);
-/* Adds records; their bytes are the caller's again afterwards, a side is read until the end. Work
- * goes on behind the call, or begins with the next one: batches do not end where calls do.
- * `beside`: or NULL. */
-xorcast_status xci_device_load(xci_device_loader *loader, const xci_record *records,
-                               uint64_t count, const xci_load_beside *beside);
+/* Adds records; their bytes are the caller's again afterwards. Work goes on behind the call. `side`:
+ * NULL, or where another device has blocks of the records: they are copied from there, and read until
+ * the end. */
+xorcast_status xci_device_load(xci_device_loader *loader, const xci_record *records, uint64_t count,
+                               xci_device_side *side);
 /* Until all of it is done. */
 xorcast_status xci_device_load_end(xci_device_loader *loader);
 /* After a failure, or to begin anew: waits, and drops what was loaded. */

@@ -83,8 +83,8 @@ xorcast_status xci_device_stage_begin(xci_stage *stage) {
     return xci_stream_follow(loader->context, loader->stream, NULL, loader->event);
 }
 
-xorcast_status xci_device_stage_records(xci_stage *stage, const xci_load_beside *beside) {
-    return xci_device_load(stage->loader, stage->records, stage->record_count, beside);
+xorcast_status xci_device_stage_records(xci_stage *stage, xci_device_side *side) {
+    return xci_device_load(stage->loader, stage->records, stage->record_count, side);
 }
 
 xorcast_status xci_device_stage_finish(xci_stage *stage) {

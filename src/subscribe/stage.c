@@ -389,8 +389,7 @@ static xorcast_status list_part(void *user, uint64_t index, uint32_t worker) {
     return status < 0 ? name_group(stage, status, records->failed_group) : XORCAST_OK;
 }
 
-static xorcast_status check_record(void *user, const xci_record *record) {
-    const parts_job *job = user;
+static xorcast_status check_record(const parts_job *job, const xci_record *record) {
     const xorcast_status status =
         xci_record_check(job->stage->bundle->context, XCI_NOWHERE, record);
     return status < 0 ? name_group(job->stage, status, record->group) : XORCAST_OK;
@@ -398,8 +397,7 @@ static xorcast_status check_record(void *user, const xci_record *record) {
 
 /* A part's hash: nothing counts before all of them are good. Of a damaged part, which record it is
  * says more. */
-static xorcast_status check_part(void *user, uint64_t index) {
-    parts_job *job = user;
+static xorcast_status check_part(const parts_job *job, uint64_t index) {
     const xci_part_records *records = &job->stage->parts[index];
     const xorcast_status status =
         xci_part_check(job->stage->bundle->context, job->manifest, job->first + index,
@@ -424,12 +422,32 @@ static xorcast_status stage_item(void *user, uint64_t index, uint32_t worker) {
     return stage_group(stage, &stage->workers[worker], record, &stage->groups[index]);
 }
 
+/* What a device is told to load is hashed while it works. */
+static xorcast_status check_item(void *user, uint64_t index, uint32_t worker) {
+    (void)worker;
+    parts_job *job = user;
+    return index < job->count ? check_part(job, index)
+                              : check_record(job, &job->stage->records[index - job->count]);
+}
+
+static xorcast_status load_items(parts_job *job) {
+    xci_stage *stage = job->stage;
+    xorcast_context *context = stage->bundle->context;
+    const xorcast_status loaded =
+        xci_device_stage_records(stage, (xci_device_side *)(void *)job->parts[0].side);
+    xorcast_error error;
+    xorcast_last_error(context, &error);
+    if (loaded < 0 && loaded != XORCAST_DATA_CORRUPT)
+        return loaded;
+    /* Of damaged bytes, where they are says more than what could not be made of them. */
+    TRY(xci_pool_run(context->shared->pool, job->count + stage->record_count, check_item, job));
+    return loaded < 0 ? xci_fail_from(context, loaded, &error, "%s", error.text) : XORCAST_OK;
+}
+
 static xorcast_status stage_items(parts_job *job) {
     xci_stage *stage = job->stage;
-    const xci_load_beside beside = {check_record, check_part, job->count, job,
-                                    (xci_device_side *)(void *)job->parts[0].side};
     if (stage->loader != NULL)
-        return xci_device_stage_records(stage, &beside);
+        return load_items(job);
     return xci_pool_run(stage->bundle->context->shared->pool, job->count + stage->record_count,
                         stage_item, job);
 }
