@@ -403,7 +403,7 @@ typedef struct book_job {
     const encode_slot *slot;
     uint8_t *aligned;    /* where the piece's blocks go on the device; NULL: nowhere */
     bool kept;           /* and stay */
-    uint64_t part_count; /* items before those of ranges: parts that can be filled */
+    uint64_t part_count; /* items before those of ranges: parts that can be hashed */
 } book_job;
 
 /* Where a range's first block goes: blocks that follow each other at multiples of the alignment end
@@ -479,8 +479,10 @@ static xorcast_status book_range(const book_job *job, uint64_t index, uint32_t w
 
 static xorcast_status book_item(void *user, uint64_t index, uint32_t worker_index) {
     const book_job *job = user;
-    return index < job->part_count ? xci_parts_fill(&job->e->pending->parts[XCI_FORM_PLAIN], index)
-                                   : book_range(job, index - job->part_count, worker_index);
+    if (index >= job->part_count)
+        return book_range(job, index - job->part_count, worker_index);
+    xci_parts_hash(&job->e->pending->parts[XCI_FORM_PLAIN], index);
+    return XORCAST_OK;
 }
 
 /* ---- The shadow moves along ---- */
@@ -551,23 +553,45 @@ static void place_aligned(const xci_device_encoder *e, book_job *job) {
         job->aligned = e->aligned.at;
 }
 
-/* Books the oldest piece that was received; parts that are complete are filled beside it. */
-static xorcast_status book(xci_device_encoder *e) {
+/* Whether all ranges of a piece are whole groups. */
+static bool whole_groups(const xci_device_encoder *e, const encode_slot *slot) {
+    const uint64_t *first = e->pending->bundle->group_first;
+    for (uint64_t r = slot->ranges.first; r < slot->ranges.end; r++) {
+        const xci_put_range *range = &e->ranges[r];
+        if (range->first != first[range->group] || range->end != first[range->group + 1])
+            return false;
+    }
+    return true;
+}
+
+static xorcast_status book_ranges(xci_device_encoder *e, const encode_slot *slot) {
     xci_parts *parts = &e->pending->parts[XCI_FORM_PLAIN];
-    encode_slot *slot = &e->slots[e->booked++ % SLOTS];
     const uint64_t range_count = slot->ranges.end - slot->ranges.first;
-    book_job job = {e, slot, .part_count = parts->count - parts->filled};
+    book_job job = {e, slot, .part_count = parts->count - parts->hashed};
     place_aligned(e, &job);
-    TRY(wait_for(e, slot->drained, "copy blocks"));
-    if (range_count > 0)
-        memset(e->listed, 0, range_count * sizeof *e->listed);
+    memset(e->listed, 0, range_count * sizeof *e->listed);
+    xci_pending_open_records(e->pending, e->ranges[slot->ranges.first].group,
+                             whole_groups(e, slot));
     const xorcast_status status =
         xci_pool_run(e->context->shared->pool, job.part_count + range_count, book_item, &job);
+    e->pending->open_records = false;
     if (status == XORCAST_OK)
-        parts->filled += job.part_count;
+        parts->hashed += job.part_count;
+    return status;
+}
+
+/* Books the oldest piece that was received, then takes its records to their parts; the slot is free
+ * afterwards. */
+static xorcast_status book(xci_device_encoder *e) {
+    encode_slot *slot = &e->slots[e->booked++ % SLOTS];
+    TRY(wait_for(e, slot->drained, "copy blocks"));
+    if (slot->ranges.first == slot->ranges.end)
+        return move_shadow(e, slot);
+    const xorcast_status status = book_ranges(e, slot);
     TRY(move_shadow(e, slot));
     TRY(status);
-    return xci_pending_plan(e->pending);
+    TRY(xci_pending_plan(e->pending));
+    return xci_parts_copy(&e->pending->parts[XCI_FORM_PLAIN]);
 }
 
 /* One piece is booked while the next one's blocks are copied and those after it are encoded. */

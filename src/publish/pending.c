@@ -90,6 +90,7 @@ xorcast_status xci_pending_begin(xci_pending *pending) {
         xci_parts_reset(&pending->parts[form]);
     memset(pending->sums, 0, xci_context_threads(bundle->context) * sizeof *pending->sums);
     pending->seen_count = pending->put_ns = 0;
+    pending->open_records = false;
     if (pending->bound != NULL)
         xci_bound_reset(pending->bound, pending->bundle);
     return pending->device != NULL ? xci_device_encoder_begin(pending->device) : XORCAST_OK;
@@ -120,7 +121,10 @@ static xorcast_status write_forms(xci_pending *pending, xci_encode_worker *worke
         TRY(xci_encode_old(worker, xci_shadow_bundle(pending->shadow), listed, &old));
         TRY(xci_group_write(&worker->writer, listed, old, record_out, &written[XCI_FORM_BESIDE]));
     }
-    return xci_group_write(&worker->writer, listed, NULL, record_out, &written[XCI_FORM_PLAIN]);
+    return pending->open_records
+               ? xci_group_write_open(&worker->writer, listed, record_out, &written[XCI_FORM_PLAIN])
+               : xci_group_write(&worker->writer, listed, NULL, record_out,
+                                 &written[XCI_FORM_PLAIN]);
 }
 
 /* The record of a group whose chunks have all been seen: to its written forms, which the shadow
@@ -216,6 +220,11 @@ xorcast_status xci_pending_seen(xci_pending *pending, const xci_put_range *range
     if (pending->chunks_left[range->group] > 0)
         return XORCAST_OK;
     return write_joined(pending, worker_index, range->group);
+}
+
+void xci_pending_open_records(xci_pending *pending, uint64_t group, bool whole) {
+    pending->open_records = whole && pending->parts[XCI_FORM_PLAIN].next_group == group &&
+                            xci_group_writer_is_plain(&pending->workers[0].writer);
 }
 
 xorcast_status xci_pending_plan(xci_pending *pending) {

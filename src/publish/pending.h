@@ -35,6 +35,7 @@ typedef struct xci_pending {
     xci_encode_worker *workers;
     xci_put_sums *sums;       /* of each worker */
     xci_parts parts[2];       /* of each form */
+    bool open_records;        /* groups that are booked get places before their payload goes */
     struct xci_bound *bound;  /* or NULL */
     uint64_t put_ns;          /* of put, by the clock */
 } xci_pending;
@@ -62,9 +63,12 @@ xorcast_status xci_pending_seen(xci_pending *pending, const xci_put_range *range
                                 uint32_t worker_index);
 /* What all workers found and did. */
 void xci_pending_sums(const xci_pending *pending, xci_put_sums *sums_out);
-/* Plans parts of the groups that are whole and follow those planned before. Between loops of the
- * pool. */
+/* Gives places in parts to the groups that are whole and follow those that have places. Between
+ * loops of the pool. */
 xorcast_status xci_pending_plan(xci_pending *pending);
+/* Whether what is booked of whole groups from `group` on, without a gap, needs no copy before
+ * xci_pending_plan gives it a place: sets `open_records`. */
+void xci_pending_open_records(xci_pending *pending, uint64_t group, bool whole);
 /* BAD_STATE that names a tensor which has not come, or OK. */
 xorcast_status xci_pending_check(xci_pending *pending);
 
