@@ -74,7 +74,9 @@ static xorcast_status make_room(xci_parts *parts, uint64_t bytes, uint64_t expec
     xci_blob *blob;
     if (needed <= parts->open_room)
         return XORCAST_OK;
-    const uint64_t room = xci_max(needed, xci_min(open->part.bytes + expected, PART_ROOM));
+    /* Of a version that has filled parts, more is likely to come than is known. */
+    const uint64_t likely = parts->count > 0 ? PART_ROOM : open->part.bytes + expected;
+    const uint64_t room = xci_max(needed, xci_min(likely, PART_ROOM));
     TRY(xci_shelf_blob(parts->shelf, context_of(parts), room, &blob));
     if (parts->side != NULL)
         blob->side = xci_device_side_refer(parts->side);
