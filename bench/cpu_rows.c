@@ -3,8 +3,8 @@
  * repetition.
  *
  * One publisher and one subscriber in this process, joined by an in-process link, public API only.
- * A row is the median over --repeat versions, each with changes of its own, once the publisher's log
- * is full:
+ * A row is the median over --repeat versions, each with changes of its own, once the publisher's
+ * log is full:
  *     read     both buffers once, compared, nothing written: the bound
  *     encode   begin and put of all tensors: diff, counts, digest change, encoding, second pass,
  *              checksums, shadow
@@ -272,8 +272,8 @@ static void tear_down(bench *b) {
     measure_free(b->trainer, b->memory_bytes);
 }
 
-/* Versions that are not counted come first, until the log is full, as it is but for the first minutes
- * of a run: all memory that a version needs has been touched by then. */
+/* Versions that are not counted come first, until the log is full, as it is but for the first
+ * minutes of a run: all memory that a version needs has been touched by then. */
 static uint64_t warm_up(bench *b) {
     uint64_t step = 0, versions;
     do {

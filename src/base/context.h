@@ -105,8 +105,9 @@ xorcast_status xci_allocate_array(xorcast_context *context, uint64_t count, uint
 xorcast_status xci_reserve(xorcast_context *context, void **memory, uint64_t *capacity,
                            uint64_t bytes);
 void xci_release(xorcast_context *context, void *memory); /* NULL is allowed */
-/* Lets up to `bytes` of large blocks that are released stay with the context, for large allocations to
- * come; frees what is kept beyond. For who releases and takes as much again and again: versions. */
+/* Lets up to `bytes` of large blocks that are released stay with the context, for large allocations
+ * to come; frees what is kept beyond. For who releases and takes as much again and again:
+ * versions. */
 void xci_keep(xorcast_context *context, uint64_t bytes);
 /* For memory that others allocate on the context's behalf: counts it against the scratch limit. */
 xorcast_status xci_account(xorcast_context *context, uint64_t bytes);

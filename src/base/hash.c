@@ -1,5 +1,5 @@
-/* XXH3: see hash.h. Whole buffers are hashed with the widest vectors that the CPU has; pieces, which
- * only small or rare things come in, with those that every CPU has. */
+/* XXH3: see hash.h. Whole buffers are hashed with the widest vectors that the CPU has; pieces,
+ * which only small or rare things come in, with those that every CPU has. */
 #include "base/hash_one.h"
 
 _Static_assert(sizeof(XXH128_canonical_t) == sizeof(xci_hash), "16 bytes");

@@ -22,8 +22,8 @@ typedef struct xci_kept {
     uint64_t bytes, limit;
 } xci_kept;
 
-/* What to ask for in place of `bytes`, so that blocks of about one size fit each other's places: up to
- * a sixteenth more, nothing for what is never kept. */
+/* What to ask for in place of `bytes`, so that blocks of about one size fit each other's places: up
+ * to a sixteenth more, nothing for what is never kept. */
 uint64_t xci_kept_size(uint64_t bytes);
 /* A limit for blocks that were made for `bytes` in all. */
 static inline uint64_t xci_kept_total(uint64_t bytes) {

@@ -293,8 +293,8 @@ static xorcast_status copy_ready(xci_stage_worker *worker, const xci_staged_grou
     return XORCAST_OK;
 }
 
-/* The group's ready blocks and their list. Blocks that lie in a part which is held stay there, if all
- * of the group do. */
+/* The group's ready blocks and their list. Blocks that lie in a part which is held stay there, if
+ * all of the group do. */
 static xorcast_status keep_ready(xci_stage_worker *worker, bool held, xci_staged_group *group) {
     void *list;
     group->in_part = held && worker->made_bytes == 0;

@@ -247,8 +247,8 @@ static void test_pieces(void **state) {
     }
 }
 
-/* A version that was dropped leaves no trace, and is not seen while it is open. Without a second pass
- * records go straight to their parts, which grow if pieces are small. */
+/* A version that was dropped leaves no trace, and is not seen while it is open. Without a second
+ * pass records go straight to their parts, which grow if pieces are small. */
 static void test_abort(void **state) {
     (void)state;
     for (uint32_t kind = 0; kind < 8; kind++) {
