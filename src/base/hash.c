@@ -4,7 +4,7 @@
 
 _Static_assert(sizeof(XXH128_canonical_t) == sizeof(xci_hash), "16 bytes");
 
-static const xci_hash_level portable = {xci_hash_one, xci_hash_one64};
+static const xci_hash_level portable = {xci_hash_one, xci_hash_one64, xci_hash_one_more};
 
 static const xci_hash_level *best(void) {
 #if defined(__x86_64__)
@@ -34,7 +34,7 @@ xci_hash_state *xci_hash_begin(void) {
 }
 
 void xci_hash_more(xci_hash_state *state, const void *bytes, uint64_t count) {
-    XXH3_128bits_update((XXH3_state_t *)state, bytes, count);
+    best()->more(state, bytes, count);
 }
 
 xci_hash xci_hash_now(const xci_hash_state *state) {

@@ -2,5 +2,5 @@
 #if defined(__x86_64__)
 #include "base/hash_one.h"
 
-const xci_hash_level xci_hash_avx512 = {xci_hash_one, xci_hash_one64};
+const xci_hash_level xci_hash_avx512 = {xci_hash_one, xci_hash_one64, xci_hash_one_more};
 #endif

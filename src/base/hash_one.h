@@ -11,6 +11,7 @@
 typedef struct xci_hash_level {
     xci_hash (*of)(const void *bytes, uint64_t count);
     uint64_t (*of64)(const void *bytes, uint64_t count, uint64_t seed);
+    void (*more)(xci_hash_state *state, const void *bytes, uint64_t count);
 } xci_hash_level;
 
 extern const xci_hash_level xci_hash_avx2, xci_hash_avx512;
@@ -29,6 +30,11 @@ static xci_hash xci_hash_one(const void *bytes, uint64_t count) {
 
 static uint64_t xci_hash_one64(const void *bytes, uint64_t count, uint64_t seed) {
     return XXH3_64bits_withSeed(bytes, count, seed);
+}
+
+/* A state is the same for all levels. */
+static void xci_hash_one_more(xci_hash_state *state, const void *bytes, uint64_t count) {
+    XXH3_128bits_update((XXH3_state_t *)state, bytes, count);
 }
 
 #endif

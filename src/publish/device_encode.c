@@ -45,7 +45,7 @@ struct xci_device_encoder {
     xci_pending *pending;
     xci_device_shadow *shadow;
     void *caller_stream;
-    void *compute, *drain, *move, *event, *computed;
+    void *compute, *sizes, *drain, *move, *event, *computed; /* streams, and events between them */
     xci_device_incoming incoming;
     xci_device_memory scratch; /* of encode */
     xci_device_memory aligned; /* blocks of the piece that moves the shadow, or */
@@ -128,6 +128,7 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     e->piece_chunks = e->most_chunks;
     const uint64_t scratch = device->ops->encode_scratch(e->most_chunks, (uint32_t)chunk_bytes);
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->compute));
+    XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->sizes));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->drain));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->move));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->event));
@@ -169,6 +170,7 @@ void xci_device_encoder_close(xci_device_encoder *e) {
         return;
     xorcast_context *context = e->context;
     xci_stream_close(context, &e->compute);
+    xci_stream_close(context, &e->sizes);
     xci_stream_close(context, &e->drain);
     xci_stream_close(context, &e->move);
     xci_event_close(context, &e->event);
@@ -324,12 +326,12 @@ static xorcast_status start_encode(xci_device_encoder *e, encode_slot *slot, boo
         XCI_DEVICE(context, "order two streams",
                    device->ops->stream_after(device->handle, e->compute, slot->moved));
     XCI_DEVICE(context, "encode weights", device->ops->encode(device->handle, &call, e->compute));
-    TRY(xci_stream_follow(context, e->drain, e->compute, e->computed));
+    TRY(xci_stream_follow(context, e->sizes, e->compute, e->computed));
     XCI_DEVICE(context, "copy results",
                device->ops->copy(device->handle, slot->pinned.at, slot->tables.at,
-                                 offsets_for(e->most_chunks).moves, e->drain));
+                                 offsets_for(e->most_chunks).moves, e->sizes));
     XCI_DEVICE(context, "mark a stream",
-               device->ops->event_record(device->handle, slot->encoded, e->drain));
+               device->ops->event_record(device->handle, slot->encoded, e->sizes));
     return XORCAST_OK;
 }
 
@@ -373,7 +375,8 @@ static xorcast_status wait_for(const xci_device_encoder *e, void *event, const c
     return XORCAST_OK;
 }
 
-/* Waits for the next piece's sizes and has its blocks copied to the host. */
+/* Waits for the next piece's sizes and has its blocks copied to the host: on a stream where no sizes
+ * of pieces behind it are waited for. */
 static xorcast_status receive(xci_device_encoder *e) {
     xorcast_context *context = e->context;
     const xci_device *device = context->shared->device;
@@ -611,11 +614,13 @@ static xorcast_status run_pieces(xci_device_encoder *e) {
 static xorcast_status come_to_rest(xci_device_encoder *e) {
     const xci_device *device = e->context->shared->device;
     const int computed = device->ops->stream_wait(device->handle, e->compute);
+    const int sized = device->ops->stream_wait(device->handle, e->sizes);
     const int drained = device->ops->stream_wait(device->handle, e->drain);
     const int moved = device->ops->stream_wait(device->handle, e->move);
     if (moved != 0)
         xci_device_shadow_lose(e->shadow);
     XCI_DEVICE(e->context, "encode weights", computed);
+    XCI_DEVICE(e->context, "copy results", sized);
     XCI_DEVICE(e->context, "copy blocks", drained);
     XCI_DEVICE(e->context, "move the shadow", moved);
     return XORCAST_OK;

@@ -439,12 +439,34 @@ static xorcast_status stage_item(void *user, uint64_t index, uint32_t worker) {
     return stage_group(stage, &stage->workers[worker], record, job->held, &stage->groups[index]);
 }
 
+/* A part and its records in one go through memory. */
+static xorcast_status check_all(const parts_job *job, uint64_t index, xci_hash_state *state) {
+    const xci_part_bytes *part = &job->parts[index];
+    const xci_part_records *records = &job->stage->parts[index];
+    const uint8_t *at = part->bytes;
+    for (uint64_t i = 0; i < records->count; i++) {
+        const xci_record *record = &records->records[i];
+        const uint8_t *end = record->payload + record->stored_bytes;
+        TRY(check_record(job, record));
+        xci_hash_more(state, at, (uint64_t)(end - at));
+        at = end;
+    }
+    const xci_hash hash = xci_hash_now(state);
+    return xci_part_compare(job->stage->bundle->context, job->manifest, job->first + index,
+                            part->count, &hash);
+}
+
 /* What a device is told to load is hashed while it works. */
 static xorcast_status check_item(void *user, uint64_t index, uint32_t worker) {
     (void)worker;
     parts_job *job = user;
-    return index < job->count ? check_part(job, index)
-                              : check_record(job, &job->stage->records[index - job->count]);
+    xci_hash_state *state = xci_hash_begin();
+    if (state == NULL)
+        FAIL(job->stage->bundle->context, XORCAST_NO_HOST_MEMORY,
+             "no memory to hash a part; free some and try again");
+    const xorcast_status status = check_all(job, index, state);
+    xci_hash_free(state);
+    return status;
 }
 
 static xorcast_status load_items(parts_job *job) {
@@ -458,7 +480,7 @@ static xorcast_status load_items(parts_job *job) {
     if (loaded < 0 && loaded != XORCAST_DATA_CORRUPT)
         return loaded;
     /* Of damaged bytes, where they are says more than what could not be made of them. */
-    TRY(xci_pool_run(context->shared->pool, job->count + stage->record_count, check_item, job));
+    TRY(xci_pool_run(context->shared->pool, job->count, check_item, job));
     return loaded < 0 ? xci_fail_from(context, loaded, &error, "%s", error.text) : XORCAST_OK;
 }
 

@@ -54,7 +54,7 @@ typedef struct xci_stage_sums {
     uint64_t ready_bytes;
 } xci_stage_sums;
 
-#define XCI_STAGE_PARTS 8u /* that are staged at a time, at most */
+#define XCI_STAGE_PARTS 16u /* that are staged at a time, at most */
 
 typedef struct xci_stage {
     xorcast_bundle *bundle;
