@@ -242,12 +242,12 @@ static xorcast_status start_apply(xci_device_loader *loader, const xci_load_slot
         loader->context, device->ops->apply(device->handle, &call, loader->stream), "apply blocks");
 }
 
-/* Where the device will have a slot's payload: as much room as it may need. */
+/* Where the device will have a slot's payload. */
 static xorcast_status place_payload(xci_device_loader *loader, xci_load_slot *slot) {
     slot->payload_at =
         slot->device.at + table_bytes(slot->block_room) + result_bytes(slot->block_room);
     return loader->mode == XCI_LOAD_KEEP
-               ? xci_device_arena_take(&loader->arena, slot->payload_room + XCI_LOAD_ALIGNMENT,
+               ? xci_device_arena_take(&loader->arena, slot->payload_bytes + XCI_LOAD_ALIGNMENT,
                                        &slot->payload_at)
                : XORCAST_OK;
 }
@@ -270,9 +270,6 @@ static xorcast_status send_run(xci_device_loader *loader, const xci_load_slot *s
 static xorcast_status launch(xci_device_loader *loader, xci_load_slot *slot) {
     xorcast_context *context = loader->context;
     const xci_device *device = context->shared->device;
-    if (loader->mode == XCI_LOAD_KEEP)
-        xci_device_arena_trim(&loader->arena, slot->payload_at,
-                              slot->payload_bytes + XCI_LOAD_ALIGNMENT);
     squeeze(slot);
     if (slot->count == 0)
         return XORCAST_OK;
@@ -437,11 +434,11 @@ static xorcast_status make_rejected_ready(xci_device_loader *loader, const xci_l
         XCI_DEVICE(loader->context, "work on blocks",
                    device->ops->stream_wait(device->handle, loader->stream));
         job.done = done;
-        TRY(place_payload(loader, slot));
-        atomic_store(&slot->skipped, 0);
-        TRY(xci_pool_run(loader->context->shared->pool, count, ready_block, &job));
         slot->listed = count;
         slot->payload_bytes = count * room;
+        atomic_store(&slot->skipped, 0);
+        TRY(place_payload(loader, slot));
+        TRY(xci_pool_run(loader->context->shared->pool, count, ready_block, &job));
         slot->runs[0] = (xci_load_run){NULL, 0, slot->payload_bytes};
         slot->run_count = 1;
         TRY(launch(loader, slot));
@@ -532,15 +529,13 @@ static xorcast_status plan(xci_device_loader *loader, xci_load_slot *slot,
             FAIL(loader->context, XORCAST_DATA_CORRUPT,
                  "group %llu cannot have %u chunks; fetch the delta again",
                  (unsigned long long)record->group, record->block_count);
-        if (slot->listed == 0) { /* one record always fits */
+        if (slot->listed == 0) /* one record always fits */
             TRY(reserve_slot(loader, slot, room, record->block_count));
-            TRY(place_payload(loader, slot));
-        }
         if (!place_record(slot, record, elsewhere(loader, record), room))
             break;
     }
     *next_out = next;
-    return XORCAST_OK;
+    return place_payload(loader, slot);
 }
 
 /* The next slot, once the device is done with it. */
