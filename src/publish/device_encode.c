@@ -375,8 +375,8 @@ static xorcast_status wait_for(const xci_device_encoder *e, void *event, const c
     return XORCAST_OK;
 }
 
-/* Waits for the next piece's sizes and has its blocks copied to the host: on a stream where no sizes
- * of pieces behind it are waited for. */
+/* Waits for the next piece's sizes and has its blocks copied to the host: on a stream where no
+ * sizes of pieces behind it are waited for. */
 static xorcast_status receive(xci_device_encoder *e) {
     xorcast_context *context = e->context;
     const xci_device *device = context->shared->device;
@@ -409,12 +409,12 @@ typedef struct book_job {
     uint64_t part_count; /* items before those of ranges: parts that can be hashed */
 } book_job;
 
-/* Where a range's first block goes: blocks that follow each other at multiples of the alignment end
- * before the next range's place, whichever chunks have one. */
-static uint8_t *aligned_at(const book_job *job, const xci_put_range *range) {
-    const uint64_t index = range->first - job->slot->first;
-    const xci_cuda_result *first = &host_tables(job->e, job->slot).results[index];
-    return job->aligned + xci_round_up(first->block_offset, BLOCK_ALIGNMENT) + BLOCK_ROOM * index;
+/* Where a range's first block, `offset` bytes behind the piece's first, goes: blocks that follow
+ * each other at multiples of the alignment end before the next range's place, whichever chunks have
+ * one. */
+static uint8_t *aligned_at(const book_job *job, const xci_put_range *range, uint64_t offset) {
+    return job->aligned + xci_round_up(offset, BLOCK_ALIGNMENT) +
+           BLOCK_ROOM * (range->first - job->slot->first);
 }
 
 /* Lists block `index` of a range for the shadow's move: where it is, and where apply finds it
@@ -434,7 +434,7 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
                     xci_piece *piece) {
     const xorcast_bundle *bundle = job->e->pending->bundle;
     const slot_tables on = host_tables(job->e, job->slot);
-    uint8_t *at = job->aligned != NULL ? aligned_at(job, range) : NULL;
+    uint8_t *at = NULL;
     xci_record *record = &piece->record;
     xci_chunk chunk;
     memset(piece, 0, sizeof *piece);
@@ -449,8 +449,10 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
         xci_piece_cover(piece, chunk.segments, chunk.segment_count, chunk.element_bytes);
         if (result->block_bytes == 0)
             continue;
-        if (record->block_count == 0)
+        if (record->block_count == 0) {
             record->payload = job->slot->payload.at + result->block_offset;
+            at = job->aligned != NULL ? aligned_at(job, range, result->block_offset) : NULL;
+        }
         if (at != NULL)
             list_block(job, range, record->block_count, c, result, &at);
         record->blocks[record->block_count++] =
@@ -465,6 +467,14 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
     }
 }
 
+/* Tells subscribers of the process where a whole group's blocks stay. */
+static void note_place(const book_job *job, const xci_put_range *range, const uint8_t *payload) {
+    const uint64_t *group = &job->e->pending->bundle->group_first[range->group];
+    if (job->kept && range->first == group[0] && range->end == group[1])
+        job->e->side->groups[range->group] =
+            aligned_at(job, range, (uint64_t)(payload - job->slot->payload.at));
+}
+
 static xorcast_status book_range(const book_job *job, uint64_t index, uint32_t worker_index) {
     xci_device_encoder *e = job->e;
     const xci_put_range *range = &e->ranges[job->slot->ranges.first + index];
@@ -472,11 +482,11 @@ static xorcast_status book_range(const book_job *job, uint64_t index, uint32_t w
     collect(job, range, &e->pending->workers[worker_index], &piece);
     TRY(xci_pending_book(e->pending, range, worker_index, &piece, 0));
     e->listed[index] = piece.record.block_count;
-    const uint64_t *group = &e->pending->bundle->group_first[range->group];
-    if (job->kept && range->first == group[0] && range->end == group[1])
-        e->side->groups[range->group] = aligned_at(job, range);
-    if (piece.record.block_count > 0 && !xci_device_shadow_on_device(e->shadow))
-        xci_shadow_move(e->pending->shadow, worker_index, &piece.record);
+    if (piece.record.block_count > 0) {
+        note_place(job, range, piece.record.payload);
+        if (!xci_device_shadow_on_device(e->shadow))
+            xci_shadow_move(e->pending->shadow, worker_index, &piece.record);
+    }
     return xci_pending_seen(e->pending, range, worker_index);
 }
 
