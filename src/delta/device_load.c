@@ -484,8 +484,10 @@ static const uint8_t *elsewhere(const xci_device_loader *loader, const xci_recor
 /* The last run, if what comes from `from` next can lie in it: bytes that are near each other on the
  * other device are here too, and come in one copy. */
 static xci_load_run *open_run(xci_load_slot *slot, const uint8_t *from) {
+    if (slot->run_count == 0)
+        return NULL;
     xci_load_run *last = &slot->runs[slot->run_count - 1];
-    if (slot->run_count == 0 || (last->from == NULL) != (from == NULL))
+    if ((last->from == NULL) != (from == NULL))
         return NULL;
     const bool near = from == NULL || (from >= last->from + last->bytes &&
                                        from - last->from <= (int64_t)(last->bytes + NEAR_BYTES));
