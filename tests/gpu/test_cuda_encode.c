@@ -23,6 +23,7 @@ typedef enum pattern {
     PATTERN_ELEMENTS,  /* a share of 16-bit elements, low byte mostly */
     PATTERN_BYTES,     /* a share of all bytes */
     PATTERN_CLUSTERED, /* BYTES in a few stretches */
+    PATTERN_STRETCHES, /* of every byte, of hardly any and of none, by turns */
     PATTERN_RUNS,      /* zero runs about as long as LZ4's limits, between single bytes */
     PATTERN_EDGES,     /* the first and last bytes */
     PATTERN_NEARLY,    /* every byte, but for one short zero run */
@@ -144,6 +145,15 @@ static void change_elements(uint8_t *mask, uint32_t bytes, double share) {
     }
 }
 
+static void change_stretches(uint8_t *mask, uint32_t bytes) {
+    for (uint32_t at = 0; at < bytes;) {
+        const double share = random_below(3) * 0.5;
+        const uint32_t end = at + 1 + random_below(6000);
+        for (; at < end && at < bytes; ++at)
+            mask[at] = random_share(share == 0.5 ? 0.01 : share) ? random_change() : 0;
+    }
+}
+
 static void change(const chunk_case *c, uint8_t *mask) {
     const uint32_t bytes = c->bytes;
     bool here = false;
@@ -165,6 +175,9 @@ static void change(const chunk_case *c, uint8_t *mask) {
             here = i % 512 == 0 ? random_share(0.05) : here;
             mask[i] = here && random_share(c->share) ? random_change() : 0;
         }
+        break;
+    case PATTERN_STRETCHES:
+        change_stretches(mask, bytes);
         break;
     case PATTERN_RUNS:
         change_runs(mask, bytes);
@@ -439,7 +452,16 @@ static void run_and_compare(on_device *d, const field *f, const set *s, uint64_t
     free_outcome(&o);
 }
 
-/* A set in both codecs, in one call and in two, with room and without. */
+/* With so little scratch that many blocks outgrow what a warp has of it. */
+static void run_with_little(on_device *d, const field *f, const set *s) {
+    const uint64_t bytes = d->call.scratch_bytes;
+    const uint64_t little = (uint64_t)s->count * sizeof(uint64_t) + 512 + (32u << 10);
+    d->call.scratch_bytes = little < bytes ? little : bytes;
+    run_and_compare(d, f, s, 0, s->count, f->used, 2);
+    d->call.scratch_bytes = bytes;
+}
+
+/* A set in both codecs, in one call and in two, with room and without, with little scratch. */
 static void test_set(set *s, const char *name) {
     field f = make_field(s);
     const uint32_t codecs[] = {XORCAST_CODEC_LZ4, XORCAST_CODEC_RAW};
@@ -448,6 +470,7 @@ static void test_set(set *s, const char *name) {
         encode_on_cpu(&f, s, codecs[k]);
         on_device d = to_device(&f, s, codecs[k]);
         run_and_compare(&d, &f, s, 0, s->count, f.used, 3 * k);
+        run_with_little(&d, &f, s);
         if (k == 0) {
             for (uint32_t i = 0; i < s->count; ++i) {
                 raw += f.jobs[i].block_codec == XORCAST_CODEC_RAW;

@@ -1,92 +1,88 @@
-/* xci_cuda_encode: how many blocks of how many threads, and how the scratch is divided. The
- * kernel is in cuda_encode_kernel.cuh.
+/* xci_cuda_encode: how many warps, and how the scratch is divided. The kernel is in
+ * cuda_encode_kernel.cuh.
  *
- *     scratch = counter, one word a chunk, then for each block of the grid but the first a
- *               parking and slots: buffers x the room of a chunk's pieces */
+ *     scratch = counter, one word a chunk, then a slot for each warp of the grid but the first */
 #include "backend/cuda/cuda_encode_kernel.cuh"
 
 #define MOST_SCRATCH (UINT64_C(192) << 20)
 #define COUNTER_BYTES UINT64_C(256)
-/* More are of no use to any GPU so far. */
-#define MOST_BLOCKS UINT64_C(4096)
+#define MOST_WARPS UINT64_C(4096) /* more are of no use to any GPU so far */
+/* So that a block can be made while a few wait, and of small chunks many. */
+#define SPARE_ROWS 8u
+#define LEAST_ROWS 64u /* with fewer, there are fewer warps */
 
 typedef struct shape {
-    uint32_t warps, buffers, blocks; /* warps of a block; blocks of the grid */
-    uint64_t slot_bytes;
+    uint32_t blocks, warps, shared; /* of the grid; warps and bytes of each block */
+    uint32_t slot_rows, ring_bytes;
 } shape;
 
 static uint64_t words_bytes(uint64_t count) {
     return (count * sizeof(uint64_t) + 255) / 256 * 256;
 }
 
-static uint64_t slot_room(uint32_t chunk_bytes, uint32_t warps) {
-    const uint32_t workers = warps - 1;
-    return (uint64_t)workers * xci_piece_room(xci_piece_bytes(chunk_bytes, workers));
-}
-
-/* Warps of a block. Small chunks want small blocks, because a block does one chunk at a time;
- * large ones large blocks, because their slots are large, and pieces at most XCI_LARGEST_PIECE. */
-static uint32_t wanted_warps(uint32_t chunk_bytes) {
-    if (chunk_bytes <= 64u << 10)
-        return 4;
-    if (chunk_bytes <= 128u << 10)
-        return 8;
-    return chunk_bytes <= 256u << 10 ? 10 : 20;
+static uint32_t wanted_rows(uint32_t chunk_bytes) {
+    const uint32_t rows = (chunk_bytes + XCI_ROW - 1) / XCI_ROW + SPARE_ROWS;
+    return rows < LEAST_ROWS ? LEAST_ROWS : rows;
 }
 
 uint64_t xci_cuda_encode_scratch(uint64_t count, uint32_t chunk_bytes) {
-    const uint64_t blocks = count < MOST_BLOCKS ? count : MOST_BLOCKS;
-    /* With fewer workers slots are smaller, but for rounding. */
-    const uint64_t slot = slot_room(chunk_bytes, wanted_warps(chunk_bytes)) + 4096;
+    const uint64_t warps = count < MOST_WARPS ? count : MOST_WARPS;
     const uint64_t wanted =
-        COUNTER_BYTES + words_bytes(count) + blocks * (XCI_PARK_BYTES + XCI_MOST_BUFFERS * slot);
+        COUNTER_BYTES + words_bytes(count) + warps * wanted_rows(chunk_bytes) * XCI_ROW;
     return wanted < MOST_SCRATCH ? wanted : MOST_SCRATCH;
 }
 
-/* Blocks that run at the same time on the current device. */
-static cudaError_t count_blocks(const shape *s, uint32_t *blocks_out) {
-    int device, processors, each;
-    const uint32_t shared = xci_encode_shared(s->warps - 1, s->buffers);
+/* Room for a row that is not full, for a batch, and for the 255s of all lengths in it. */
+static uint32_t ring_bytes(uint32_t chunk_bytes) {
+    uint32_t bytes = 2048;
+    while (bytes < XCI_ROW + XCI_BATCH_BYTES + chunk_bytes / 255 + 64)
+        bytes *= 2;
+    return bytes;
+}
+
+/* Blocks of as many warps as shared memory allows and as it takes to have one a chunk, and as many
+ * as run at the same time on the current device. */
+static cudaError_t choose_blocks(uint64_t count, shape *s) {
+    int device, processors, most_shared, each;
     cudaError_t e = cudaGetDevice(&device);
     if (e == cudaSuccess)
         e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     if (e == cudaSuccess)
-        e = cudaFuncSetAttribute(k_encode_chunks, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 (int)shared);
-    if (e == cudaSuccess)
-        e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, k_encode_chunks,
-                                                          (int)(s->warps * XCI_WARP), shared);
-    if (e == cudaSuccess)
-        *blocks_out = (uint32_t)(processors * each);
-    return e;
-}
-
-static cudaError_t choose_shape(const xci_cuda_encode_call *call, shape *s) {
-    int device, most_shared;
-    cudaError_t e = cudaGetDevice(&device);
-    if (e == cudaSuccess)
         e = cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (e != cudaSuccess)
         return e;
-    s->buffers = XCI_MOST_BUFFERS;
-    s->warps = wanted_warps(call->grid.chunk_bytes);
-    while (xci_encode_shared(s->warps - 1, s->buffers) > (uint32_t)most_shared)
-        s->warps /= 2;
-    s->slot_bytes = slot_room(call->grid.chunk_bytes, s->warps);
-    e = count_blocks(s, &s->blocks);
+    const uint32_t each_warp = xci_warp_shared(s->ring_bytes);
+    const uint64_t wanted = (count + (uint32_t)processors) / (uint32_t)processors;
+    s->warps = wanted < XCI_BLOCK_WARPS ? (uint32_t)wanted : XCI_BLOCK_WARPS;
+    while (s->warps > 1 && s->warps * each_warp > (uint32_t)most_shared)
+        --s->warps;
+    s->shared = s->warps * each_warp;
+    e = cudaFuncSetAttribute(k_encode_chunks, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             (int)s->shared);
+    if (e == cudaSuccess)
+        e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, k_encode_chunks,
+                                                          (int)(s->warps * XCI_WARP), s->shared);
+    if (e == cudaSuccess)
+        s->blocks = (uint32_t)(processors * each);
+    return e;
+}
+
+/* Divides the scratch among the warps; with little of it there are fewer. */
+static cudaError_t choose_slots(const xci_cuda_encode_call *call, shape *s) {
     const uint64_t fixed = COUNTER_BYTES + words_bytes(call->count);
-    const uint64_t room = call->scratch_bytes > fixed ? call->scratch_bytes - fixed : 0;
-    uint64_t workers = s->blocks - 1;
+    const uint64_t room = call->scratch_bytes > fixed ? (call->scratch_bytes - fixed) / XCI_ROW : 0;
+    const uint32_t wanted = wanted_rows(call->grid.chunk_bytes);
+    uint64_t workers = (uint64_t)s->blocks * s->warps - 1;
     if (workers > call->count)
         workers = call->count;
-    if (workers * (XCI_PARK_BYTES + s->buffers * s->slot_bytes) > room)
-        s->buffers = 1;
-    if (workers > room / (XCI_PARK_BYTES + s->buffers * s->slot_bytes))
-        workers = room / (XCI_PARK_BYTES + s->buffers * s->slot_bytes);
-    if (e == cudaSuccess && workers == 0)
-        e = cudaErrorInvalidValue;
-    s->blocks = (uint32_t)workers + 1;
-    return e;
+    if (workers > room / LEAST_ROWS)
+        workers = room / LEAST_ROWS;
+    s->blocks = (uint32_t)((workers + s->warps) / s->warps);
+    workers = (uint64_t)s->blocks * s->warps - 1;
+    if (workers == 0 || room / workers == 0)
+        return cudaErrorInvalidValue;
+    s->slot_rows = (uint32_t)(room / workers < wanted ? room / workers : wanted);
+    return cudaSuccess;
 }
 
 int xci_cuda_encode(const xci_cuda_encode_call *call, void *stream) {
@@ -94,7 +90,10 @@ int xci_cuda_encode(const xci_cuda_encode_call *call, void *stream) {
     if (call->count == 0)
         return cudaMemsetAsync(call->used_bytes, 0, sizeof *call->used_bytes, on);
     shape s;
-    cudaError_t e = choose_shape(call, &s);
+    s.ring_bytes = ring_bytes(call->grid.chunk_bytes);
+    cudaError_t e = choose_blocks(call->count, &s);
+    if (e == cudaSuccess)
+        e = choose_slots(call, &s);
     if (e == cudaSuccess)
         e = cudaMemsetAsync(call->scratch, 0, COUNTER_BYTES + words_bytes(call->count), on);
     if (e != cudaSuccess)
@@ -102,13 +101,11 @@ int xci_cuda_encode(const xci_cuda_encode_call *call, void *stream) {
     xci_encode_plan plan;
     plan.counter = (uint64_t *)call->scratch;
     plan.words = (uint64_t *)(call->scratch + COUNTER_BYTES);
-    plan.parks = call->scratch + COUNTER_BYTES + words_bytes(call->count);
-    plan.slots = plan.parks + (uint64_t)(s.blocks - 1) * XCI_PARK_BYTES;
-    plan.slot_bytes = s.slot_bytes;
-    plan.buffers = s.buffers;
-    const uint32_t shared = xci_encode_shared(s.warps - 1, s.buffers);
+    plan.slots = call->scratch + COUNTER_BYTES + words_bytes(call->count);
+    plan.slot_rows = s.slot_rows;
+    plan.ring_bytes = s.ring_bytes;
     xci_cuda_encode_call copy = *call;
     void *arguments[] = {&copy, &plan};
     return cudaLaunchKernel(k_encode_chunks, dim3(s.blocks), dim3(s.warps * XCI_WARP), arguments,
-                            shared, on);
+                            s.shared, on);
 }

@@ -1,216 +1,206 @@
-/* The encode kernel. A block of threads works on one chunk after the other: its first warps, the
- * workers, each on a piece of the chunk (cuda_encode_piece.cuh), its last warp, the packer, on
- * the block that the pieces make (cuda_encode_pack.cuh). The packer also takes chunks, in order,
- * from a counter, one more than the workers are at.
+/* The encode kernel. Each warp works on one chunk after the other, from its end to its beginning,
+ * alone: rows come ahead into shared memory (cuda_encode_feed.cuh), words that differ become the
+ * LZ4 block in a ring there (cuda_encode_words.cuh), from which rows move to the warp's slot in
+ * global memory; there the block waits for its place (cuda_encode_park.cuh).
  *
- *     packer   take 0, 1 ....... finish 0, take 2 ....... finish 1, take 3 ....... finish 2, ...
- *     workers      chunk 0 ........... chunk 1 ................ chunk 2 ....
- *
- * The first block of the grid does nothing but say places (cuda_encode_order.cuh). */
+ * The first warp of the grid does nothing but say places (cuda_encode_order.cuh). */
 #ifndef XCI_CUDA_ENCODE_KERNEL_CUH
 #define XCI_CUDA_ENCODE_KERNEL_CUH
 
-#include "backend/cuda/cuda_encode_park.cuh"
+#include "backend/cuda/cuda_encode_dense.cuh"
+#include "backend/cuda/cuda_encode_finish.cuh"
 
-#define XCI_MOST_BUFFERS 2u
-#define XCI_MOST_THREADS 896u /* of a block: leaves 72 registers; 768 and 1024 are slower */
+#define XCI_BLOCK_WARPS 6u /* of a block, at most */
+/* Of a multiprocessor: leaves 96 registers. With fewer a loop spills, to an L1 that hardly exists
+ * beside so much shared memory. */
+#define XCI_LEAST_BLOCKS 3
 
-/* What the launcher decides. `words` has one word a chunk, all 0 at first, as has `counter`. */
-typedef struct xci_encode_plan {
-    uint64_t *counter, *words;
-    uint8_t *slots, *parks;
-    uint64_t slot_bytes; /* of one buffer of one block */
-    uint32_t buffers;
-} xci_encode_plan;
-
-/* A buffer for a chunk on its way. */
-typedef struct xci_encode_buffer {
-    xci_chunk_job job;
-    uint64_t ready, done; /* barriers: it holds a chunk; its pieces are done */
-} xci_encode_buffer;
-
-/* A block's shared memory: buffers, parked blocks, pieces by buffer and worker, then rings,
- * stages and lists of each worker. */
-typedef struct xci_encode_memory {
-    xci_encode_buffer *buffers;
-    xci_parked *parked;
-    xci_piece *pieces;
-    uint8_t *rings, *stage;
-    xci_list *lists;
-} xci_encode_memory;
-
-__host__ __device__ static inline uint32_t xci_buffers_bytes(uint32_t buffers) {
-    return (buffers * (uint32_t)sizeof(xci_encode_buffer) + 15) / 16 * 16;
-}
-
-__host__ __device__ static inline uint32_t xci_pieces_bytes(uint32_t workers, uint32_t buffers) {
-    return (workers * buffers * (uint32_t)sizeof(xci_piece) + 15) / 16 * 16;
-}
-
-__host__ __device__ static inline uint32_t xci_encode_shared(uint32_t workers, uint32_t buffers) {
-    return xci_buffers_bytes(buffers) + XCI_PARKED * (uint32_t)sizeof(xci_parked) +
-           xci_pieces_bytes(workers, buffers) +
-           workers * (XCI_RING + XCI_STAGE + (uint32_t)sizeof(xci_list)) + XCI_STAGE_GAP;
-}
-
-__device__ __forceinline__ xci_encode_memory d_divide_memory(uint4 *shared, uint32_t workers,
-                                                             uint32_t buffers) {
-    uint8_t *at = (uint8_t *)shared;
-    xci_encode_memory memory;
-    memory.buffers = (xci_encode_buffer *)at;
-    at += xci_buffers_bytes(buffers);
-    memory.parked = (xci_parked *)at;
-    at += XCI_PARKED * sizeof(xci_parked);
-    memory.pieces = (xci_piece *)at;
-    at += xci_pieces_bytes(workers, buffers);
-    memory.rings = at;
-    memory.stage = at + workers * XCI_RING;
-    memory.lists = (xci_list *)(memory.stage + workers * XCI_STAGE + XCI_STAGE_GAP);
-    return memory;
-}
-
-/* The next chunk, or that there is none. The packer's lane 0. */
-__device__ __forceinline__ void d_take_chunk(const xci_cuda_encode_call *call,
-                                             const xci_encode_plan *plan, xci_chunk_job *job,
-                                             uint32_t buffer) {
-    job->bytes = 0;
-    job->index = atomicAdd((unsigned long long *)plan->counter, 1ull);
-    if (job->index >= call->count)
-        return;
-    const uint64_t number = call->first + job->index;
-    const xci_cuda_chunk chunk = call->grid.chunks[number];
-    job->old_at = call->old_at[number];
-    job->new_at = call->new_at[number];
-    job->element_bytes = chunk.element_bytes;
-    job->keys.segments = call->grid.segments + chunk.segment_first;
-    job->keys.count = chunk.segment_count;
-    if (chunk.segment_count > 0)
-        job->keys.first = job->keys.segments[0];
-    job->slot =
-        plan->slots + ((uint64_t)(blockIdx.x - 1) * plan->buffers + buffer) * plan->slot_bytes;
-    job->bytes = chunk.bytes;
-}
-
-/* Takes a chunk into a buffer and lets the workers at it. Whether there was one: that there is
- * none they are told too, once. */
-__device__ __forceinline__ bool d_hand_out(const xci_cuda_encode_call *call,
-                                           const xci_encode_plan *plan,
-                                           const xci_encode_memory *memory, uint32_t buffer) {
-    if (d_lane() == 0)
-        d_take_chunk(call, plan, &memory->buffers[buffer].job, buffer);
+/* Words [first, first + count) of the list, at most 32, to the tally and the block. */
+__device__ __forceinline__ void d_encode_batch(xci_encoder *e, const xci_chunk_job *job,
+                                               uint32_t first, uint32_t count, bool lz4) {
+    const xci_list *list = &e->memory->list;
+    const uint64_t mask = d_lane() < count ? list->masks[first + d_lane()] : 0;
+    const uint32_t offset = list->offsets[first + d_lane()];
+    const uint32_t changed = d_changed_bytes(mask);
+    d_tally_word(&e->memory->tally, &job->keys, job->tops, offset, list->olds[first + d_lane()],
+                 mask, (uint32_t)__popc(changed));
+    const xci_word word = d_look_at_word(mask, changed, offset, job->bytes);
+    if (lz4)
+        d_write_words(&e->ring, &e->state, &word, count, job->bytes);
+    e->state.first = __shfl_sync(XCI_ALL, word.first, count - 1);
     __syncwarp();
-    d_barrier_arrive(&memory->buffers[buffer].ready);
-    return memory->buffers[buffer].job.bytes != 0;
 }
 
-__device__ __forceinline__ xci_pack d_pack_of(const xci_encode_memory *memory, uint32_t buffer,
-                                              uint32_t workers) {
-    xci_pack pack;
-    pack.job = &memory->buffers[buffer].job;
-    pack.pieces = memory->pieces + buffer * workers;
-    pack.stage = memory->stage;
-    pack.workers = workers;
-    pack.piece_bytes = xci_piece_bytes(pack.job->bytes, workers);
-    return pack;
-}
-
-__device__ __forceinline__ void d_run_packer(const xci_cuda_encode_call *call,
-                                             const xci_encode_plan *plan,
-                                             const xci_encode_memory *memory, uint32_t workers) {
-    xci_parking parking = {
-        memory->parked, plan->parks + (uint64_t)(blockIdx.x - 1) * XCI_PARK_BYTES, 0, 0, 0, 0};
-    uint32_t finished = 0, taken = 0;
-    bool more = true;
+/* Full batches of the words listed, or all of them. */
+__device__ __forceinline__ void d_encode_batches(xci_encoder *e, const xci_chunk_job *job,
+                                                 uint32_t enough, bool lz4) {
+    uint32_t first = 0;
 #pragma unroll 1
-    while (more || finished < taken || parking.count > 0) {
-        if (more && taken - finished < plan->buffers) {
-            more = d_hand_out(call, plan, memory, taken % plan->buffers);
-            taken += more;
+    while (e->listed - first >= enough) {
+        const uint32_t count = min(e->listed - first, XCI_WARP);
+        d_encode_batch(e, job, first, count, lz4);
+        d_flush(e, XCI_ROW - 1);
+        first += count;
+    }
+    e->listed -= first;
+    d_move_words(&e->memory->list, first);
+}
+
+__device__ __forceinline__ void d_begin_chunk(xci_encoder *e, const xci_chunk_job *job) {
+    e->state.first = job->bytes;
+    e->state.size = 0;
+    e->state.close = d_close(job->bytes, 0);
+    e->memory->tally.counts[d_lane()] = {0, 0};
+    e->memory->tally.sums[d_lane()] = {0, 0};
+    if (d_lane() == 0)
+        e->memory->flushed = 0;
+    __syncwarp();
+}
+
+/* For raw blocks: the masks of a tile as they are. */
+__device__ __forceinline__ void d_store_tile(xci_encoder *e, const xci_stage *stage, uint32_t left,
+                                             uint32_t bytes) {
+#pragma unroll 1
+    for (uint32_t i = XCI_TILE_ROWS; i-- > 0;) {
+        if (left + i * XCI_ROW >= bytes)
             continue;
-        }
-        d_place_parked(call, plan->words, &parking);
-        if (finished < taken) {
-            const uint32_t buffer = finished % plan->buffers;
-            d_barrier_wait(&memory->buffers[buffer].done, finished / plan->buffers);
-            const xci_pack pack = d_pack_of(memory, buffer, workers);
-            d_finish_chunk(call, plan->words, &pack, &parking);
-            ++finished;
-        } else if (parking.count > 0) {
-            d_pause();
-        }
+        const uint4 olds = stage->rows[0][i][d_lane()], news = stage->rows[1][i][d_lane()];
+        d_store_row(e->call, e->plan->words, &e->memory->parking, d_xor(olds, news));
     }
 }
 
-/* Works on piece `worker` of the chunk. */
-__device__ __forceinline__ void d_work_on_chunk(const xci_piece_work *work, uint32_t worker,
-                                                uint32_t piece_bytes, bool lz4) {
-    const uint32_t bottom = worker * piece_bytes;
-    xci_piece *piece = d_piece(work);
-    xci_list *list = d_list(work);
-    if (d_lane() < sizeof(xci_piece) / 4)
-        ((uint32_t *)piece)[d_lane()] = 0;
-    list->counts[0][d_lane()] = list->counts[1][d_lane()] = list->counts[2][d_lane()] = 0;
-    list->sums[0][d_lane()] = list->sums[1][d_lane()] = 0;
-    __syncwarp();
-    if (bottom < d_job(work)->bytes)
-        d_encode_piece(work, bottom, bottom + piece_bytes, lz4);
-    if (piece->state.end == 0)
-        return;
-    xci_cuda_tally tally;
-    tally.bits = d_sum(list->counts[0][d_lane()]);
-    tally.bytes = d_sum(list->counts[1][d_lane()]);
-    tally.elements = d_sum(list->counts[2][d_lane()]);
-    tally.low = d_sum64(list->sums[0][d_lane()]);
-    tally.high = d_sum64(list->sums[1][d_lane()]);
-    if (d_lane() == 0)
-        piece->tally = tally;
-    __syncwarp();
+__device__ __forceinline__ void d_tally_half(xci_encoder *e, const xci_chunk_job *job,
+                                             uint32_t offset, uint64_t old_word, uint64_t mask) {
+    d_tally_word(&e->memory->tally, &job->keys, job->tops, offset, old_word, mask,
+                 (uint32_t)__popc(d_changed_bytes(mask)));
 }
 
-__device__ __forceinline__ void d_run_worker(const xci_cuda_encode_call *call,
-                                             const xci_encode_plan *plan,
-                                             const xci_encode_memory *memory, uint32_t workers,
-                                             uint32_t worker) {
+/* A tile of rows that are literal, once no word is listed. */
+__device__ __forceinline__ void d_encode_literals(xci_encoder *e, const xci_chunk_job *job,
+                                                  const xci_stage *stage, uint32_t left) {
 #pragma unroll 1
-    for (uint32_t turn = 0;; ++turn) {
-        const uint32_t buffer = turn % plan->buffers;
-        xci_encode_buffer *in = &memory->buffers[buffer];
-        d_barrier_wait(&in->ready, turn / plan->buffers);
-        const xci_chunk_job *job = &in->job;
-        if (job->bytes == 0)
-            return;
-        const uint32_t piece_bytes = xci_piece_bytes(job->bytes, workers);
-        xci_piece_work work;
-        work.job_at = (uint32_t)((const uint8_t *)job - d_near(0));
-        work.list_at = (uint32_t)((uint8_t *)&memory->lists[worker] - d_near(0));
-        work.ring_at = (uint32_t)(memory->rings + worker * XCI_RING - d_near(0));
-        work.slot_end = job->slot + (worker + 1) * xci_piece_room(piece_bytes);
-        work.ring_limit = XCI_RING - XCI_BATCH_BYTES - piece_bytes / 255;
-        work.piece_at =
-            (uint32_t)((uint8_t *)&memory->pieces[buffer * workers + worker] - d_near(0));
-        d_work_on_chunk(&work, worker, piece_bytes, call->codec == XORCAST_CODEC_LZ4);
-        d_barrier_arrive(&in->done);
+    for (uint32_t i = XCI_TILE_ROWS; i-- > 0;) {
+        const uint4 olds = stage->rows[0][i][d_lane()];
+        const uint4 mask = d_xor(olds, stage->rows[1][i][d_lane()]);
+        const uint32_t offset = left + i * XCI_ROW, mine = offset + d_lane() * XCI_VECTOR;
+        d_tally_half(e, job, mine, (uint64_t)olds.y << 32 | olds.x,
+                     (uint64_t)mask.y << 32 | mask.x);
+        d_tally_half(e, job, mine + 8, (uint64_t)olds.w << 32 | olds.z,
+                     (uint64_t)mask.w << 32 | mask.z);
+        d_write_row(&e->ring, &e->state, mask, offset, job->bytes);
+        d_flush(e, XCI_ROW - 1);
     }
 }
 
-__global__ void __launch_bounds__(XCI_MOST_THREADS, 1)
-    k_encode_chunks(xci_cuda_encode_call call, xci_encode_plan plan) {
+/* Lists what differs in the next tile of the chunk, and works on what is listed. Batches are
+ * worked on in one place, because they are long. */
+__device__ __forceinline__ void d_encode_tile(xci_encoder *e, const xci_chunk_job *job,
+                                              uint32_t left, bool lz4) {
+    const xci_stage *stage = d_use_tile(&e->feed);
+    if (XCI_RARE(!lz4))
+        d_store_tile(e, stage, left, job->bytes);
+    uint4 olds[XCI_TILE_ROWS];
+    xci_row rows[XCI_TILE_ROWS];
+    uint32_t any = 0, all = XCI_ALL;
+#pragma unroll
+    for (uint32_t i = 0; i < XCI_TILE_ROWS; ++i) {
+        olds[i] = stage->rows[0][i][d_lane()];
+        rows[i] = d_compare(olds[i], stage->rows[1][i][d_lane()]);
+        any |= rows[i].lows | rows[i].highs;
+        all &= rows[i].lows & rows[i].highs;
+    }
+    bool literal = XCI_RARE(all == XCI_ALL) && lz4;
+    if (literal) {
+#pragma unroll
+        for (uint32_t i = 0; i < XCI_TILE_ROWS; ++i)
+            literal = d_is_literal(rows[i].mask) && literal;
+    }
+    if (any != 0 && !literal) {
+#pragma unroll
+        for (uint32_t i = XCI_TILE_ROWS; i-- > 0;)
+            e->listed = d_list_words(&e->memory->list, e->listed, &rows[i], olds[i],
+                                     left + i * XCI_ROW + d_lane() * XCI_VECTOR);
+        __syncwarp();
+    }
+    const uint32_t enough = left == 0 || literal ? 1 : XCI_WARP;
+    if (e->listed >= enough)
+        d_encode_batches(e, job, enough, lz4);
+    if (literal)
+        d_encode_literals(e, job, stage, left);
+}
+
+__device__ __forceinline__ void d_run_encoder(xci_encoder *e) {
+    const bool lz4 = e->call->codec == XORCAST_CODEC_LZ4;
+    xci_parking *parking = &e->memory->parking;
+    bool begins = true;
+#pragma unroll 1
+    for (;;) {
+        if (XCI_RARE(begins))
+            d_ask_for_first(e->call, e->plan->counter, &e->feed);
+        if (!d_has_job(e->feed.memory))
+            break;
+        const xci_chunk_job *job = d_job(e->feed.memory, e->feed.memory->finished);
+        d_begin_chunk(e, job);
+#pragma unroll 1
+        for (int32_t left = d_last_tile(job->bytes); left >= 0; left -= (int32_t)XCI_TILE) {
+            d_ask_for_tile(e->call, e->plan->counter, &e->feed, XCI_STAGES - 1);
+            d_encode_tile(e, job, (uint32_t)left, lz4);
+        }
+        begins = !d_finish_chunk(e, job);
+        if (XCI_RARE(begins))
+            d_rewind(&e->feed);
+        else
+            d_finish_job(e->feed.memory);
+        d_place_parked(e->call, e->plan->words, parking);
+    }
+    while (parking->count > 0) {
+        d_place_parked(e->call, e->plan->words, parking);
+        d_pause();
+    }
+}
+
+__device__ __forceinline__ xci_encoder d_make_encoder(const xci_cuda_encode_call *call,
+                                                      const xci_encode_plan *plan, uint8_t *shared,
+                                                      uint32_t number) {
+    xci_encoder e;
+    e.call = call;
+    e.plan = plan;
+    e.memory = (xci_warp_memory *)shared;
+    e.ring.words = (uint32_t *)(shared + sizeof(xci_warp_memory));
+    e.ring.mask = plan->ring_bytes - 4;
+    d_clear_ring(&e.ring, plan->ring_bytes);
+    xci_parking *parking = &e.memory->parking;
+    if (d_lane() == 0) {
+        parking->slot = plan->slots + (uint64_t)number * plan->slot_rows * XCI_ROW;
+        parking->slot_rows = plan->slot_rows;
+        parking->first = parking->count = 0;
+        parking->row = plan->slot_rows - 1;
+        parking->room = plan->slot_rows;
+        parking->stored = 0;
+        parking->outgrown = false;
+        parking->padded = call->codec == XORCAST_CODEC_RAW;
+        parking->straight = NULL;
+        parking->straight_bytes = 0;
+    }
+    __syncwarp();
+    e.listed = 0;
+    e.feed = d_open_feed(&e.memory->feed);
+    return e;
+}
+
+__global__ void __launch_bounds__(XCI_BLOCK_WARPS *XCI_WARP, XCI_LEAST_BLOCKS)
+    k_encode_chunks(const __grid_constant__ xci_cuda_encode_call call,
+                    const __grid_constant__ xci_encode_plan plan) {
     XCI_SHARED_MEMORY(shared);
-    const uint32_t workers = blockDim.x / XCI_WARP - 1, worker = threadIdx.x / XCI_WARP;
-    const xci_encode_memory memory = d_divide_memory(shared, workers, plan.buffers);
-    if (threadIdx.x < plan.buffers) {
-        d_barrier_init(&memory.buffers[threadIdx.x].ready, XCI_WARP);
-        d_barrier_init(&memory.buffers[threadIdx.x].done, workers * XCI_WARP);
+    const uint32_t warp = threadIdx.x / XCI_WARP;
+    const uint32_t number = blockIdx.x * (blockDim.x / XCI_WARP) + warp;
+    if (number == 0) {
+        d_run_sequencer(plan.words, call.count, call.used_bytes);
+        return;
     }
-    __syncthreads();
-    if (blockIdx.x == 0) {
-        if (worker == 0)
-            d_run_sequencer(plan.words, call.count, call.used_bytes);
-    } else if (worker == workers) {
-        d_run_packer(&call, &plan, &memory, workers);
-    } else {
-        d_run_worker(&call, &plan, &memory, workers, worker);
-    }
+    xci_encoder encoder = d_make_encoder(
+        &call, &plan, (uint8_t *)shared + warp * xci_warp_shared(plan.ring_bytes), number - 1);
+    d_run_encoder(&encoder);
 }
 
 #endif

@@ -3,7 +3,11 @@
  *
  * Backwards, because then everything that a byte's place depends on is known when it is written:
  * a token stands before its literals and tells their number, which a writer from the front learns
- * last. Bytes are named by their distance from the end: 0 is the last. */
+ * last. Bytes are named by their distance from the end: 0 is the last.
+ *
+ * The writer's ring is shared memory that holds the complement of each byte, and zeros where
+ * nothing was written yet: so the 255s of long lengths, which may be thousands, are there without
+ * being written, and several lanes can write to one word. */
 #ifndef XCI_CUDA_ENCODE_LZ4_CUH
 #define XCI_CUDA_ENCODE_LZ4_CUH
 
@@ -15,11 +19,19 @@ typedef struct xci_run {
     uint32_t match, anchor;
 } xci_run;
 
-/* What ends the literals to the left of a place: they go up to `end`, then come `match` copied
- * bytes. 0: the end of the block, or that it is not known yet. */
-typedef struct xci_close {
-    uint32_t end, match;
-} xci_close;
+/* What ends the literals to the left of a place, in one word, because it travels between lanes:
+ * above, up to where they go; below, of the copy that comes then, what the token says of it, and
+ * XCI_COPIES. Without a copy: the end of the block. */
+#define XCI_COPIES 16u
+typedef uint32_t xci_close;
+
+__device__ __forceinline__ xci_close d_close(uint32_t end, uint32_t code) {
+    return end * (2 * XCI_COPIES) | code;
+}
+
+__device__ __forceinline__ uint32_t d_close_end(xci_close close) {
+    return close / (2 * XCI_COPIES);
+}
 
 /* The zero run [zero, stop) of a chunk of `bytes`. */
 __device__ __forceinline__ xci_run d_run(uint32_t zero, uint32_t stop, uint32_t bytes) {
@@ -29,97 +41,105 @@ __device__ __forceinline__ xci_run d_run(uint32_t zero, uint32_t stop, uint32_t 
         zero + 1 + XCI_LZ4_LAST_MATCH_START <= bytes && anchor >= zero + 1 + XCI_LZ4_MIN_MATCH;
     xci_run run;
     run.match = copied ? anchor - zero - 1 : 0;
-    run.anchor = anchor;
+    run.anchor = copied ? anchor : stop;
     return run;
 }
 
-/* Length bytes behind the nibble. */
-__device__ __forceinline__ uint32_t d_length_bytes(uint32_t length) {
-    return length < XCI_LZ4_NIBBLE ? 0 : (length - XCI_LZ4_NIBBLE) / 255 + 1;
-}
+/* A length as a token and the bytes behind it say it: `count` bytes, of which the last is `last`
+ * and all others are 255. */
+typedef struct xci_length {
+    uint32_t nibble, count, last;
+} xci_length;
 
-/* A token and the length of its literals. */
-__device__ __forceinline__ uint32_t d_head_bytes(uint32_t literals) {
-    return 1 + d_length_bytes(literals);
-}
-
-/* What follows the literals. */
-__device__ __forceinline__ uint32_t d_match_bytes(uint32_t match) {
-    return 2 + d_length_bytes(match - XCI_LZ4_MIN_MATCH);
-}
-
-/* A run of 255s that is left to the whole warp: longer ones than a lane writes alone. */
-#define XCI_OWN_FILL 6u
-typedef struct xci_fill {
-    uint32_t at;
-    uint32_t count;
-} xci_fill;
-
-/* Where a writer writes: distance t is base[~t & mask]. A ring has its size - 1; memory that ends
- * at `base` has all ones, and ~t is then -1 - t. */
-typedef struct xci_sink {
-    uint8_t *base;
-    uint32_t mask;
-} xci_sink;
-
-__device__ __forceinline__ void d_put(xci_sink sink, uint32_t at, uint32_t byte) {
-    sink.base[(int32_t)(~at & sink.mask)] = (uint8_t)byte;
-}
-
-__device__ __forceinline__ uint32_t d_put_zeros(xci_sink sink, uint32_t at, uint32_t count) {
-    for (; XCI_RARE(count > 0); --count)
-        d_put(sink, at++, 0);
-    return at;
-}
-
-/* The bytes of a length, without the nibble. Many 255s are handed out. */
-__device__ __forceinline__ uint32_t d_put_length(xci_sink sink, uint32_t at, uint32_t length,
-                                                 xci_fill *fill) {
-    fill->count = 0;
-    if (length < XCI_LZ4_NIBBLE)
-        return at;
+__device__ __forceinline__ xci_length d_length(uint32_t length) {
     const uint32_t above = length - XCI_LZ4_NIBBLE, full = above / 255;
-    d_put(sink, at++, above - full * 255);
-    if (XCI_RARE(full > XCI_OWN_FILL)) {
-        fill->at = at;
-        fill->count = full;
-        return at + full;
-    }
-#pragma unroll 1
-    for (uint32_t i = 0; i < full; ++i)
-        d_put(sink, at++, 255);
-    return at;
+    xci_length l;
+    l.nibble = min(length, XCI_LZ4_NIBBLE);
+    l.count = length >= XCI_LZ4_NIBBLE ? full + 1 : 0;
+    l.last = above - full * 255;
+    return l;
 }
 
-__device__ __forceinline__ uint32_t d_put_head(xci_sink sink, uint32_t at, uint32_t literals,
-                                               uint32_t match, xci_fill *fill) {
-    at = d_put_length(sink, at, literals, fill);
-    const uint32_t code = match != 0 ? match - XCI_LZ4_MIN_MATCH : 0;
-    d_put(sink, at++, min(literals, XCI_LZ4_NIBBLE) << 4 | min(code, XCI_LZ4_NIBBLE));
-    return at;
+__device__ __forceinline__ xci_length d_match_length(uint32_t match) {
+    return d_length(match - XCI_LZ4_MIN_MATCH);
+}
+
+/* `match` 0: there is none. */
+__device__ __forceinline__ uint32_t d_match_code(uint32_t match) {
+    return match != 0 ? min(match - XCI_LZ4_MIN_MATCH, XCI_LZ4_NIBBLE) | XCI_COPIES : 0;
+}
+
+/* A token, for literals of that length, and the copy behind them: a code, or a close. */
+__device__ __forceinline__ uint32_t d_token(xci_length literals, uint32_t code) {
+    return literals.nibble << 4 | (code & XCI_LZ4_NIBBLE);
+}
+
+/* `bytes`, a power of two, and room behind them for what begins inside and ends outside. That is
+ * added to the first bytes when these are taken out. */
+#define XCI_RING_SPILL 16u
+typedef struct xci_ring {
+    uint32_t *words;
+    uint32_t mask; /* of the place of a byte, to a multiple of four */
+} xci_ring;
+
+__device__ __forceinline__ uint32_t *d_ring_at(const xci_ring *ring, uint32_t from) {
+    return (uint32_t *)((uint8_t *)ring->words + (from & ring->mask));
+}
+
+/* Up to eight bytes, given by their complement, whose first has distance ~from. */
+__device__ __forceinline__ void d_put(const xci_ring *ring, uint32_t from, uint64_t inverse) {
+    const uint32_t shift = from * 8; /* of which shifts use what a word needs */
+    const uint32_t low = (uint32_t)inverse, high = (uint32_t)(inverse >> 32);
+    uint32_t *at = d_ring_at(ring, from);
+    d_set_bits<0>(at, low << (shift & 31));
+    d_set_bits<1>(at, __funnelshift_l(low, high, shift));
+    d_set_bits<2>(at, __funnelshift_l(high, 0, shift));
+}
+
+/* Up to four bytes. */
+__device__ __forceinline__ void d_put_few(const xci_ring *ring, uint32_t from, uint32_t inverse) {
+    const uint32_t shift = from * 8;
+    uint32_t *at = d_ring_at(ring, from);
+    d_set_bits<0>(at, inverse << (shift & 31));
+    d_set_bits<1>(at, __funnelshift_l(inverse, 0, shift));
+}
+
+__device__ __forceinline__ void d_put_byte(const xci_ring *ring, uint32_t from, uint32_t byte) {
+    d_put_few(ring, from, ~byte & 0xff);
+}
+
+/* Ones for the lowest `count` bytes, 0 to 8. */
+__device__ __forceinline__ uint64_t d_ones(uint32_t count) {
+    return count == 0 ? 0 : UINT64_MAX >> (64 - 8 * count);
+}
+
+/* Up to sixteen zeros. */
+__device__ __forceinline__ void d_put_zeros(const xci_ring *ring, uint32_t from, uint32_t count) {
+    d_put(ring, from, d_ones(min(count, 8u)));
+    if (count > 8)
+        d_put(ring, from + 8, d_ones(count - 8));
+}
+
+/* The writer of single tokens, for what is written once a block. Places are distances. */
+__device__ __forceinline__ uint32_t d_put_length(const xci_ring *ring, uint32_t at, xci_length l) {
+    if (l.count > 0)
+        d_put_byte(ring, ~at, l.last);
+    return at + l.count;
+}
+
+__device__ __forceinline__ uint32_t d_put_head(const xci_ring *ring, uint32_t at, uint32_t literals,
+                                               uint32_t code) {
+    const xci_length l = d_length(literals);
+    at = d_put_length(ring, at, l);
+    d_put_byte(ring, ~at, d_token(l, code));
+    return at + 1;
 }
 
 /* The copy and the literal zero before it. */
-__device__ __forceinline__ uint32_t d_put_match(xci_sink sink, uint32_t at, uint32_t match,
-                                                xci_fill *fill) {
-    at = d_put_length(sink, at, match - XCI_LZ4_MIN_MATCH, fill);
-    d_put(sink, at++, 0);
-    d_put(sink, at++, 1);
-    d_put(sink, at++, 0);
+__device__ __forceinline__ uint32_t d_put_match(const xci_ring *ring, uint32_t at, uint32_t match) {
+    at = d_put_length(ring, at, d_match_length(match)) + 3;
+    d_put_few(ring, 0u - at, 0xfffeff);
     return at;
-}
-
-/* Writes what lanes handed out; a whole warp. */
-__device__ __forceinline__ void d_put_fills(xci_sink sink, const xci_fill *fill) {
-    uint32_t lanes = __ballot_sync(XCI_ALL, fill->count > 0);
-    while (lanes != 0) {
-        const uint32_t lane = d_highest(lanes);
-        lanes ^= 1u << lane;
-        const uint32_t at = __shfl_sync(XCI_ALL, fill->at, lane);
-        const uint32_t count = __shfl_sync(XCI_ALL, fill->count, lane);
-        for (uint32_t i = d_lane(); i < count; i += XCI_WARP)
-            d_put(sink, at + i, 255);
-    }
 }
 
 #endif

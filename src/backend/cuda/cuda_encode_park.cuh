@@ -1,102 +1,162 @@
-/* Blocks that wait for their place in the output. Which place a block has depends on chunks that
- * other blocks of threads are at, some of which take several times as long as others; so blocks
- * are parked, in order, in a ring in global memory, and workers go on. Larger blocks than half
- * the ring are not parked. One packer owns a parking. */
+/* Blocks that are done and wait for their place in the output. Which place a block has depends on
+ * chunks that other warps are at, some of which take several times as long as others; so blocks
+ * stay where they were written, in order, in the warp's slot, and the warp goes on. A slot is a
+ * ring of rows in global memory, filled from its end to its beginning. */
 #ifndef XCI_CUDA_ENCODE_PARK_CUH
 #define XCI_CUDA_ENCODE_PARK_CUH
 
-#include "backend/cuda/cuda_encode_pack.cuh"
+#include "backend/cuda/cuda_encode_copy.cuh"
+#include "backend/cuda/cuda_encode_feed.cuh"
+#include "backend/cuda/cuda_encode_order.cuh"
 
-#define XCI_PARKED 64u            /* blocks */
-#define XCI_PARK_BYTES (1u << 16) /* of the ring */
+#define XCI_PARKED 16u /* blocks; a power of two, at most a warp */
 
 typedef struct xci_parked {
     uint64_t index;
-    uint32_t bytes, end; /* end: of the block in the ring, counted on and on */
+    uint32_t bytes;
+    uint16_t row, rows; /* of the slot: where the block ends, and how many it has */
 } xci_parked;
 
+/* In shared memory, with the queue. */
 typedef struct xci_parking {
-    xci_parked *queue; /* XCI_PARKED, in shared memory */
-    uint8_t *ring;
+    xci_parked queue[XCI_PARKED];
     uint32_t first, count; /* of the queue */
-    uint32_t begin, end;   /* of the ring's bytes that are taken */
+    uint8_t *slot;
+    uint32_t slot_rows, room; /* rows of the slot; of those, free */
+    uint32_t row, stored;     /* the row for the block in the making; its rows so far */
+    bool outgrown;            /* the slot: not all its rows are there */
+    bool padded;              /* blocks begin with a row; else they end with one */
+    /* Where the block in the making is written straight to, when it has its place; else NULL. */
+    uint8_t *straight;
+    uint32_t straight_bytes;
 } xci_parking;
 
-__device__ __forceinline__ xci_parked *d_parked(const xci_parking *parking, uint32_t i) {
+__device__ __forceinline__ xci_parked *d_parked(xci_parking *parking, uint32_t i) {
     return &parking->queue[(parking->first + i) % XCI_PARKED];
 }
 
-/* Writes a block that is parked to its place. */
-__device__ __forceinline__ void d_unpark(const xci_cuda_encode_call *call,
-                                         const xci_parking *parking, const xci_parked *parked,
-                                         uint64_t place) {
-    if (parked->bytes == 0 || place + parked->bytes > call->capacity)
-        return;
-    const uint32_t room = (parked->bytes + XCI_VECTOR - 1) / XCI_VECTOR * XCI_VECTOR;
-    d_copy(call->blocks + place, parking->ring + (parked->end - room) % XCI_PARK_BYTES,
-           parked->bytes);
+/* The place in the output. Returns whether the block fits there. One lane. */
+__device__ __forceinline__ bool d_set_place(xci_cuda_result *result, uint32_t bytes, uint64_t place,
+                                            uint64_t capacity) {
+    const bool fits = bytes == 0 || place + bytes <= capacity;
+    result->block_offset = place;
+    if (!fits)
+        result->status = XORCAST_BUFFER_TOO_SMALL;
+    return fits;
+}
+
+/* Writes a block that is parked to its place: what of it lies below the slot's upper end, and
+ * then the rest. */
+static __device__ __forceinline__ void d_unpark(const xci_parking *parking,
+                                                const xci_parked *parked, uint8_t *to) {
+    const uint32_t padding = parking->padded ? (0u - parked->bytes) % XCI_ROW : 0;
+    const uint32_t below = (parked->row + 1u) * XCI_ROW - padding;
+    const uint32_t bytes = min(parked->bytes, below), rest = parked->bytes - bytes;
+    d_copy(to + rest, parking->slot + (below - bytes), bytes);
+    if (XCI_RARE(rest > 0))
+        d_copy(to, parking->slot + (uint64_t)parking->slot_rows * XCI_ROW - rest, rest);
 }
 
 /* Writes the blocks whose places are known, first ones first, and lets go of them. */
-__device__ __forceinline__ void d_place_parked(const xci_cuda_encode_call *call,
-                                               const uint64_t *words, xci_parking *parking) {
+static __device__ __noinline__ void d_place_parked(const xci_cuda_encode_call *call,
+                                                   const uint64_t *words, xci_parking *parking) {
+    const uint32_t count = parking->count;
     uint64_t word = 0;
-    if (d_lane() < parking->count)
+    if (d_lane() < count)
         word = d_load_shared_word(&words[d_parked(parking, d_lane())->index]);
     const uint64_t place = word & XCI_ORDER_VALUE;
     const uint32_t unknown = ~__ballot_sync(XCI_ALL, word >= XCI_ORDER_PLACE);
     const uint32_t known = unknown != 0 ? (uint32_t)__ffs((int)unknown) - 1 : XCI_WARP;
+    bool fits = false;
+    uint32_t rows = 0;
     if (d_lane() < known) {
         const xci_parked *parked = d_parked(parking, d_lane());
-        d_set_place(&call->results[parked->index], parked->bytes, place, call->capacity);
+        fits = d_set_place(&call->results[parked->index], parked->bytes, place, call->capacity) &&
+               parked->bytes > 0;
+        rows = parked->rows;
     }
+    const uint32_t writable = __ballot_sync(XCI_ALL, fits);
 #pragma unroll 1
     for (uint32_t i = 0; i < known; ++i) {
-        const xci_parked *parked = d_parked(parking, i);
-        d_unpark(call, parking, parked, __shfl_sync(XCI_ALL, place, i));
-        parking->begin = parked->end;
+        const uint64_t to = __shfl_sync(XCI_ALL, place, i);
+        if ((writable >> i & 1) != 0)
+            d_unpark(parking, d_parked(parking, i), call->blocks + to);
     }
-    parking->first += known;
-    parking->count -= known;
+    rows = d_sum(rows);
+    __syncwarp();
+    if (d_lane() == 0) {
+        parking->first += known;
+        parking->count -= known;
+        parking->room += rows;
+    }
     __syncwarp();
 }
 
-/* Waits until there is room for a block, and takes it. NULL: the block is too large. */
-__device__ __forceinline__ uint8_t *d_park(const xci_cuda_encode_call *call, const uint64_t *words,
-                                           xci_parking *parking, uint64_t index, uint32_t bytes) {
-    if (bytes > XCI_PARK_BYTES / 2)
-        return NULL;
-    const uint32_t room = (bytes + XCI_VECTOR - 1) / XCI_VECTOR * XCI_VECTOR;
-    uint32_t begin = parking->end;
-    if (begin % XCI_PARK_BYTES + room > XCI_PARK_BYTES)
-        begin += XCI_PARK_BYTES - begin % XCI_PARK_BYTES;
-    while (parking->count == XCI_PARKED ||
-           (parking->count > 0 && begin + room - parking->begin > XCI_PARK_BYTES)) {
+/* Stores a row of the block in the making, of which each lane has a vector, before those stored.
+ * If it needs to, waits for parked blocks to go; if there are none, the block outgrows the slot. */
+__device__ __forceinline__ void d_store_row(const xci_cuda_encode_call *call, const uint64_t *words,
+                                            xci_parking *parking, uint4 vector) {
+    while (XCI_RARE(parking->room == 0) && parking->count != 0) {
         d_place_parked(call, words, parking);
         d_pause();
     }
-    parking->begin = parking->count > 0 ? parking->begin : begin;
-    parking->end = begin + room;
+    const uint32_t row = parking->row, room = parking->room;
+    if (XCI_USUAL(room != 0))
+        *(uint4 *)(parking->slot + (uint64_t)row * XCI_ROW + d_lane() * XCI_VECTOR) = vector;
+    __syncwarp();
+    if (d_lane() == 0) {
+        if (room != 0) {
+            parking->row = (row != 0 ? row : parking->slot_rows) - 1;
+            parking->room = room - 1;
+            ++parking->stored;
+        } else {
+            parking->outgrown = true;
+        }
+    }
+    __syncwarp();
+}
+
+/* The row in which the block in the making ends. */
+__device__ __forceinline__ uint32_t d_end_row(const xci_parking *parking) {
+    const uint32_t row = parking->row + parking->stored;
+    return row >= parking->slot_rows ? row - parking->slot_rows : row;
+}
+
+/* Parks the block that was stored. */
+__device__ __forceinline__ void d_park(const xci_cuda_encode_call *call, const uint64_t *words,
+                                       xci_parking *parking, uint64_t index, uint32_t bytes) {
+    while (XCI_RARE(parking->count == XCI_PARKED)) {
+        d_place_parked(call, words, parking);
+        d_pause();
+    }
     if (d_lane() == 0) {
         xci_parked *parked = d_parked(parking, parking->count);
         parked->index = index;
         parked->bytes = bytes;
-        parked->end = parking->end;
+        parked->row = (uint16_t)d_end_row(parking);
+        parked->rows = (uint16_t)parking->stored;
     }
-    ++parking->count;
     __syncwarp();
-    return parking->ring + begin % XCI_PARK_BYTES;
+    if (d_lane() == 0) {
+        ++parking->count;
+        parking->stored = 0;
+    }
+    __syncwarp();
 }
 
-/* Where a block goes that is too large to be parked, once that is known and all before it is
- * written. NULL: it does not fit. */
-__device__ __forceinline__ uint8_t *d_wait_for_place(const xci_cuda_encode_call *call,
-                                                     const uint64_t *words, xci_parking *parking,
-                                                     uint64_t index, uint32_t bytes) {
-    while (parking->count > 0) {
-        d_place_parked(call, words, parking);
-        d_pause();
-    }
+/* Takes back all rows of the block in the making. One lane. */
+__device__ __forceinline__ void d_drop_rows(xci_parking *parking) {
+    parking->row = d_end_row(parking);
+    parking->room += parking->stored;
+    parking->stored = 0;
+    parking->outgrown = false;
+}
+
+/* Where a block goes that is not in the slot, once that is known and all before it are written.
+ * NULL: it does not fit. */
+static __device__ __noinline__ uint8_t *d_wait_for_place(const xci_cuda_encode_call *call,
+                                                         const uint64_t *words, uint64_t index,
+                                                         uint32_t bytes) {
     uint64_t place;
     while (!d_has_place(words, index, &place))
         d_pause();
@@ -104,26 +164,6 @@ __device__ __forceinline__ uint8_t *d_wait_for_place(const xci_cuda_encode_call 
     if (d_lane() == 0)
         fits = d_set_place(&call->results[index], bytes, place, call->capacity);
     return __any_sync(XCI_ALL, fits) ? call->blocks + place : NULL;
-}
-
-/* A chunk whose pieces are done: says its size, sets its result, and parks or writes its block.
- * The pieces are not needed any more. */
-__device__ __forceinline__ void d_finish_chunk(const xci_cuda_encode_call *call, uint64_t *words,
-                                               const xci_pack *pack, xci_parking *parking) {
-    const uint64_t index = pack->job->index;
-    xci_joint joint;
-    xci_block_plan plan;
-    uint32_t codec;
-    d_size_block(pack, call->codec, &joint, &plan, &codec);
-    d_say_size(words, index, plan.size);
-    d_set_result(pack, &plan, codec, &call->results[index]);
-    __syncwarp();
-    uint8_t *block = d_park(call, words, parking, index, plan.size);
-    if (block == NULL)
-        block = d_wait_for_place(call, words, parking, index, plan.size);
-    if (plan.size != 0 && block != NULL)
-        d_write_block(pack, &joint, &plan, codec, call->codec, block);
-    __syncwarp();
 }
 
 #endif

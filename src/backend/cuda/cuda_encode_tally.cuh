@@ -5,80 +5,84 @@
 #define XCI_CUDA_ENCODE_TALLY_CUH
 
 #include "backend/cuda/cuda_encode_warp.cuh"
-#include "backend/cuda/cuda_kernels.h"
-#include "base/digest.h"
+#include "backend/cuda/cuda_term.cuh"
 
-typedef struct xci_cuda_tally {
-    uint32_t bits, bytes, elements;
-    uint64_t low, high;
-} xci_cuda_tally;
+/* Of each lane, in shared memory, because registers are needed for other things. */
+typedef struct __align__(16) xci_encode_tally {
+    struct __align__(16) {
+        uint64_t low, high; /* lanes of the digest's change */
+    }
+    sums[XCI_WARP];
+    struct __align__(8) {
+        uint32_t bits, bytes_elements; /* bytes below, elements above: at most 32 Ki of each */
+    }
+    counts[XCI_WARP];
+}
+xci_encode_tally;
 
-/* The segments of a chunk; of one segment, it alone, so that nothing is looked up. */
+/* The segments of a chunk. `whole`: there is one, and it holds all words, so that none is looked
+ * up. */
 typedef struct xci_cuda_keys {
     const xci_cuda_segment *segments;
+    uint64_t first_key;
     uint32_t count;
-    xci_cuda_segment first;
+    bool whole;
 } xci_cuda_keys;
 
-/* Elements of a word that are not zero. `tops` has the top bit of each. */
-__device__ __forceinline__ uint32_t d_count_elements(uint64_t mask, uint64_t tops) {
-    return (uint32_t)__popcll((((mask & ~tops) + ~tops) | mask) & tops);
+/* How a word enters the digest: the bits that count, none if it does not, and its key. */
+typedef struct xci_word_key {
+    uint64_t kept, key;
+} xci_word_key;
+
+/* The top bits of elements, in a half of a word; 0 for elements that are whole words. */
+__device__ __forceinline__ uint32_t d_element_tops(uint32_t element_bytes) {
+    return element_bytes == 1   ? 0x80808080
+           : element_bytes == 2 ? 0x80008000
+           : element_bytes == 4 ? 0x80000000
+                                : 0;
 }
 
-__device__ __forceinline__ uint64_t d_element_tops(uint32_t element_bytes) {
-    return element_bytes == 1   ? UINT64_C(0x8080808080808080)
-           : element_bytes == 2 ? UINT64_C(0x8000800080008000)
-           : element_bytes == 4 ? UINT64_C(0x8000000080000000)
-                                : UINT64_C(0x8000000000000000);
+/* The tops of elements that are not zero. */
+__device__ __forceinline__ uint32_t d_changed_tops(uint32_t half, uint32_t tops) {
+    return (((half & ~tops) + ~tops) | half) & tops;
 }
 
-/* sign is 1 or -1. */
-__device__ __forceinline__ void d_digest_term(xci_cuda_tally *tally, uint64_t value, uint64_t key,
-                                              uint64_t sign) {
-    const uint64_t x = value ^ key;
-    const uint64_t y = ((x << 32) | (x >> 32)) ^ XCI_DIGEST_SALT;
-    tally->low += sign * (x * y);
-    tally->high += sign * __umul64hi(x, y);
+/* A bit for each of the eight bytes of a word that is not zero. */
+__device__ __forceinline__ uint32_t d_changed_bytes(uint64_t mask) {
+    const uint32_t low = d_changed_tops((uint32_t)mask, 0x80808080);
+    const uint32_t high = d_changed_tops((uint32_t)(mask >> 32), 0x80808080);
+    return low * 0x00204081 >> 28 | high * 0x00204081 >> 28 << 4;
 }
 
-/* The segment that holds the word at `offset` of the chunk; false if none does. */
-__device__ __forceinline__ bool d_find_segment(const xci_cuda_keys *keys, uint32_t offset,
-                                               xci_cuda_segment *segment_out) {
-    if (XCI_RARE(keys->count == 0))
-        return false;
-    uint32_t low = 0, high = keys->count;
-    *segment_out = keys->first;
-    if (XCI_RARE(high > 1)) {
-        while (low < high) {
-            const uint32_t middle = (low + high) / 2;
-            const xci_cuda_segment *at = &keys->segments[middle];
-            if (at->offset + at->bytes > offset)
-                high = middle;
-            else
-                low = middle + 1;
-        }
-        if (low == keys->count)
-            return false;
-        *segment_out = keys->segments[low];
-    }
-    return offset - segment_out->offset < segment_out->bytes;
+/* Elements of a word that are not zero. */
+__device__ __forceinline__ uint32_t d_count_elements(uint32_t low, uint32_t high, uint32_t tops) {
+    return (uint32_t)__popc(d_changed_tops(low, tops) | d_changed_tops(high, tops) >> 1);
 }
 
-/* One changed word of a chunk. */
-__device__ __forceinline__ void d_tally_word(xci_cuda_tally *tally, const xci_cuda_keys *keys,
-                                             uint32_t offset, uint64_t old_word, uint64_t mask,
-                                             uint64_t tops) {
-    tally->bits += (uint32_t)__popcll(mask);
-    tally->bytes += d_count_elements(mask, d_element_tops(1));
-    tally->elements += d_count_elements(mask, tops);
-    xci_cuda_segment segment;
-    if (!d_find_segment(keys, offset, &segment))
-        return;
-    const uint32_t from = offset - segment.offset, left = segment.bytes - from;
-    const uint64_t kept = left >= 8 ? UINT64_MAX : (UINT64_C(1) << left * 8) - 1;
-    const uint64_t key = segment.key + (uint64_t)(from / 8) * XCI_DIGEST_STRIDE;
-    d_digest_term(tally, (old_word ^ mask) & kept, key, 1);
-    d_digest_term(tally, old_word & kept, key, UINT64_MAX);
+static __device__ __noinline__ xci_word_key d_find_word_key(const xci_cuda_keys *keys,
+                                                            uint32_t offset) {
+    xci_cuda_segments segments = {keys->segments, keys->count};
+    xci_word_key word = {0, 0};
+    if (!d_find_key(&segments, offset / 8, &word.kept, &word.key))
+        word.kept = 0;
+    return word;
+}
+
+/* Adds a changed word of a chunk, of which `bytes` bytes changed; a mask of 0 adds nothing. */
+__device__ __forceinline__ void d_tally_word(xci_encode_tally *tally, const xci_cuda_keys *keys,
+                                             uint32_t tops, uint32_t offset, uint64_t old_word,
+                                             uint64_t mask, uint32_t bytes) {
+    const uint32_t low = (uint32_t)mask, high = (uint32_t)(mask >> 32);
+    const uint32_t elements = tops != 0 ? d_count_elements(low, high, tops) : mask != 0;
+    tally->counts[d_lane()].bits += (uint32_t)(__popc(low) + __popc(high));
+    tally->counts[d_lane()].bytes_elements += bytes + (elements << 16);
+    xci_word_key word = {UINT64_MAX, keys->first_key + (uint64_t)(offset / 8) * XCI_DIGEST_STRIDE};
+    if (XCI_RARE(!keys->whole))
+        word = d_find_word_key(keys, offset);
+    const xorcast_digest before = d_term(old_word & word.kept, word.key);
+    const xorcast_digest after = d_term((old_word ^ mask) & word.kept, word.key);
+    tally->sums[d_lane()].low += after.lane[0] - before.lane[0];
+    tally->sums[d_lane()].high += after.lane[1] - before.lane[1];
 }
 
 #endif

@@ -1,7 +1,7 @@
-/* What the encode kernel asks of the hardware: loads that stream, words shared by all blocks of a
- * grid, barriers of a block. Everything else it uses is plain CUDA. A host test replaces this
- * file by an emulation of a warp (tests/gpu/warp_emulator.h) and runs the same kernel without a
- * GPU.
+/* What the encode kernel asks of the hardware: loads that stream, copies that run beside the work,
+ * words shared by all blocks of a grid. Everything else it uses is plain CUDA. A host test
+ * replaces this file by an emulation of a warp (tests/gpu/emulated/warp_emulator.h) and runs the
+ * same kernel without a GPU.
  *
  * All collectives of the kernel are called by whole warps. */
 #ifndef XCI_CUDA_ENCODE_WARP_CUH
@@ -39,58 +39,49 @@ __device__ __forceinline__ void d_store_shared_word(uint64_t *at, uint64_t v) {
     asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(at), "l"(v) : "memory");
 }
 
-/* A barrier in shared memory. Phases are numbered from 0; one ends when `count` threads have
- * arrived. What was written before arriving is seen after waiting. Barriers of shared memory, not
- * those with numbers, because of these a multiprocessor has only as many as four blocks need. */
-__device__ __forceinline__ void d_barrier_init(uint64_t *barrier, uint32_t count) {
-    asm volatile(
-        "mbarrier.init.shared.b64 [%0], %1;" ::"r"((uint32_t)__cvta_generic_to_shared(barrier)),
-        "r"(count)
-        : "memory");
-}
-
-__device__ __forceinline__ void d_barrier_arrive(uint64_t *barrier) {
-    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(
-                     (uint32_t)__cvta_generic_to_shared(barrier))
-                 : "memory");
-}
-
-/* Waits for the end of `phase`; a whole warp. */
-__device__ __forceinline__ void d_barrier_wait(uint64_t *barrier, uint32_t phase) {
-    const uint32_t at = (uint32_t)__cvta_generic_to_shared(barrier), parity = phase & 1;
-    uint32_t over;
-    do {
-#if __CUDA_ARCH__ >= 900
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2;"
-                     " selp.u32 %0, 1, 0, p; }"
-                     : "=r"(over)
-                     : "r"(at), "r"(parity)
-                     : "memory");
-#else
-        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2;"
-                     " selp.u32 %0, 1, 0, p; }"
-                     : "=r"(over)
-                     : "r"(at), "r"(parity)
-                     : "memory");
-#endif
-    } while (over == 0);
-    __syncwarp();
-}
-
 __device__ __forceinline__ void d_pause(void) {
     __nanosleep(100);
 }
 
-/* Sixteen bytes from global to shared memory, on their way until the thread waits. */
-__device__ __forceinline__ void d_copy_async(uint4 *to, const uint4 *from) {
-    asm volatile(
-        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
-        "l"(from)
-        : "memory");
+/* Sets bits of word K from `at` on, in shared memory, where other lanes set others. */
+template <uint32_t K> __device__ __forceinline__ void d_set_bits(uint32_t *at, uint32_t bits) {
+    asm volatile("red.shared.or.b32 [%0+%2], %1;" ::"r"((uint32_t)__cvta_generic_to_shared(at)),
+                 "r"(bits), "n"(K * 4)
+                 : "memory");
 }
 
-__device__ __forceinline__ void d_copy_async_wait(void) {
-    asm volatile("cp.async.wait_all;" ::: "memory");
+/* UNIT bytes, 4, 8 or 16, from global to shared memory, both aligned to as many, on their way until
+ * this thread waits. They are read once, so that L2 keeps other things. */
+template <uint32_t UNIT> __device__ __forceinline__ void d_copy_async(void *to, const void *from) {
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+    if (UNIT == 16)
+        asm volatile("{ .reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0;"
+                     " cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, policy; }"
+                     :
+                     : "r"(at), "l"(from)
+                     : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(UNIT)
+                     : "memory");
+}
+
+/* Makes a group of this thread's copies since the last one; and waits for all groups but the
+ * last COUNT. */
+__device__ __forceinline__ void d_copy_async_group(void) {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <uint32_t COUNT> __device__ __forceinline__ void d_copy_async_wait(void) {
+    asm volatile("cp.async.wait_group %0;" ::"n"(COUNT) : "memory");
+}
+
+/* Adds that of the lane `step` before to `v`, in lanes that have one. */
+__device__ __forceinline__ uint32_t d_add_before(uint32_t v, uint32_t step) {
+    asm volatile("{ .reg .u32 before; .reg .pred p;"
+                 " shfl.sync.up.b32 before|p, %0, %1, 0, 0xffffffff;"
+                 " @p add.u32 %0, %0, before; }"
+                 : "+r"(v)
+                 : "r"(step));
+    return v;
 }
 
 #define XCI_SHARED_MEMORY(name) extern __shared__ uint4 name[]
@@ -110,10 +101,9 @@ __device__ __forceinline__ uint64_t d_sum64(uint64_t v) {
 
 /* Sum over this lane and those before it. */
 __device__ __forceinline__ uint32_t d_scan(uint32_t v) {
-    for (uint32_t step = 1; step < XCI_WARP; step *= 2) {
-        const uint32_t before = __shfl_up_sync(XCI_ALL, v, step);
-        v += d_lane() >= step ? before : 0;
-    }
+#pragma unroll
+    for (uint32_t step = 1; step < XCI_WARP; step *= 2)
+        v = d_add_before(v, step);
     return v;
 }
 
@@ -130,9 +120,14 @@ __device__ __forceinline__ uint32_t d_highest(uint32_t mask) {
     return 31 - (uint32_t)__clz((int)mask);
 }
 
-__device__ __forceinline__ uint4 d_shuffle_vector(uint4 v, uint32_t lane) {
-    return make_uint4(__shfl_sync(XCI_ALL, v.x, lane), __shfl_sync(XCI_ALL, v.y, lane),
-                      __shfl_sync(XCI_ALL, v.z, lane), __shfl_sync(XCI_ALL, v.w, lane));
+__device__ __forceinline__ uint4 d_xor(uint4 a, uint4 b) {
+    return make_uint4(a.x ^ b.x, a.y ^ b.y, a.z ^ b.z, a.w ^ b.w);
+}
+
+/* That of the next lane. */
+__device__ __forceinline__ uint4 d_next_vector(uint4 v) {
+    return make_uint4(__shfl_down_sync(XCI_ALL, v.x, 1), __shfl_down_sync(XCI_ALL, v.y, 1),
+                      __shfl_down_sync(XCI_ALL, v.z, 1), __shfl_down_sync(XCI_ALL, v.w, 1));
 }
 
 /* The first 16 bytes behind `shift` (0 to 15) of the 32 that `a` and `b` are. */

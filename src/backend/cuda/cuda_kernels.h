@@ -72,7 +72,9 @@ typedef struct xci_cuda_result {
 /* ---- Encode: old and new to LZ4 blocks, byte for byte those of the CPU backend ------------------
  * Chunks [first, first + count) of the grid. Old and new are direct everywhere (packed chunks are
  * gathered before), of any alignment, and only read: each byte once, unless a block has to be raw
- * in spite of zero runs, and nothing outside the chunk.
+ * in spite of zero runs or is larger than a warp's part of the scratch (that holds blocks of chunks
+ * of 64 KiB), and nothing outside the chunk. Fastest where both are aligned to 16 bytes; to 4 or 8
+ * is a little slower.
  * Blocks are written one behind the other in the order of the chunks, from `blocks` on; *used_bytes
  * is where they end. If they need more than `capacity`, *used_bytes says how much that is, blocks
  * that end behind `capacity` are not written and their status is BUFFER_TOO_SMALL; all else in the
@@ -91,7 +93,8 @@ typedef struct xci_cuda_encode_call {
     uint8_t *scratch;         /* xci_cuda_encode_scratch bytes */
     uint64_t scratch_bytes;
 } xci_cuda_encode_call;
-/* For calls of up to `count` chunks of up to `chunk_bytes`. At most 192 MiB; aligned to 256. */
+/* For calls of up to `count` chunks of up to `chunk_bytes`. At most 192 MiB; aligned to 256. With
+ * less, down to some 32 KiB and 8 bytes a chunk, a call gives the same and takes longer. */
 uint64_t xci_cuda_encode_scratch(uint64_t count, uint32_t chunk_bytes);
 int xci_cuda_encode(const xci_cuda_encode_call *call, void *stream);
 

@@ -1,6 +1,7 @@
 /* Fibers for warp_emulator.h, and memory calls of its CUDA runtime. */
 #include "warp_emulator.h"
 
+#include <deque>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,11 @@ struct block_state {
     void *shared;
     uint32_t arrived, round;
 };
+struct pending_copy {
+    void *to;
+    const void *from;
+    uint32_t bytes, group;
+};
 struct fiber {
     uint8_t *stack;
     ucontext_t start;
@@ -26,6 +32,8 @@ struct fiber {
     bool begun, done;
     uint32_t thread, block;
     uint32_t collectives;
+    std::deque<pending_copy> *copies;
+    uint32_t copy_groups;
     warp_state *warp;
     block_state *in;
 };
@@ -79,6 +87,25 @@ void emulated_block_barrier(void) {
     }
     while (in->round == round)
         emulated_yield();
+}
+
+void emulated_copy(void *to, const void *from, uint32_t bytes) {
+    if ((uintptr_t)to % bytes != 0 || (uintptr_t)from % bytes != 0)
+        fail("a copy that is not aligned");
+    memset(to, 0xa5, bytes);
+    now->copies->push_back({to, from, bytes, now->copy_groups});
+}
+
+void emulated_copy_group(void) {
+    ++now->copy_groups;
+}
+
+void emulated_copy_wait(uint32_t groups) {
+    while (!now->copies->empty() && now->copies->front().group + groups < now->copy_groups) {
+        const pending_copy copy = now->copies->front();
+        now->copies->pop_front();
+        memcpy(copy.to, copy.from, copy.bytes);
+    }
 }
 
 static void fiber_main(void) {
@@ -156,8 +183,11 @@ void emulated_run(uint32_t blocks, uint32_t threads, size_t shared_bytes, void (
         fibers[i].block = i / threads;
         fibers[i].warp = &states[i / WARP];
         fibers[i].in = &ins[i / threads];
+        fibers[i].copies = new std::deque<pending_copy>;
     }
     run_fibers(fibers, count);
+    for (uint32_t i = 0; i < count; ++i)
+        delete fibers[i].copies;
     for (uint32_t i = 0; i < blocks; ++i)
         free(ins[i].shared);
     free(ins);

@@ -22,6 +22,8 @@
 #define __forceinline__ inline
 #define __noinline__
 #define __launch_bounds__(...)
+#define __grid_constant__
+#define __align__(bytes) alignas(bytes)
 
 struct uint4 {
     uint32_t x, y, z, w;
@@ -66,10 +68,22 @@ static inline void d_store_shared_word(uint64_t *at, uint64_t v) {
 static inline void d_pause(void) {
     emulated_yield();
 }
-static inline void d_copy_async(uint4 *to, const uint4 *from) {
-    *to = *from;
+/* Copies that run beside the work arrive when the thread waits for their group, and not before. */
+void emulated_copy(void *to, const void *from, uint32_t bytes);
+void emulated_copy_group(void);
+void emulated_copy_wait(uint32_t groups);
+template <uint32_t UNIT> static inline void d_copy_async(void *to, const void *from) {
+    emulated_copy(to, from, UNIT);
 }
-static inline void d_copy_async_wait(void) {}
+static inline void d_copy_async_group(void) {
+    emulated_copy_group();
+}
+template <uint32_t COUNT> static inline void d_copy_async_wait(void) {
+    emulated_copy_wait(COUNT);
+}
+template <uint32_t K> static inline void d_set_bits(uint32_t *at, uint32_t bits) {
+    at[K] |= bits;
+}
 #define XCI_SHARED_MEMORY(name) uint4 *const name = (uint4 *)emulated_shared
 
 static inline void __syncwarp(void) {
@@ -78,21 +92,6 @@ static inline void __syncwarp(void) {
 static inline void __syncthreads(void) {
     emulated_block_barrier();
 }
-/* Count, arrivals that are missing, phase. */
-static inline void d_barrier_init(uint64_t *barrier, uint32_t count) {
-    *barrier = (uint64_t)count << 48 | (uint64_t)count << 32;
-}
-static inline void d_barrier_arrive(uint64_t *barrier) {
-    *barrier -= UINT64_C(1) << 32;
-    if ((*barrier >> 32 & 0xffff) == 0)
-        *barrier += (*barrier >> 48) << 32 | 1;
-}
-static inline void d_barrier_wait(uint64_t *barrier, uint32_t phase) {
-    while ((*(volatile uint64_t *)barrier & 1) == (phase & 1))
-        emulated_yield();
-    __syncwarp();
-}
-
 static inline uint32_t __ballot_sync(uint32_t mask, bool v) {
     const uint64_t *all = emulated_collect(mask, v, 1);
     uint32_t bits = 0;
@@ -109,6 +108,14 @@ template <typename T> static inline T __shfl_sync(uint32_t mask, T v, uint32_t l
 template <typename T> static inline T __shfl_up_sync(uint32_t mask, T v, uint32_t by) {
     const uint32_t lane = d_lane();
     return (T)emulated_collect(mask, (uint64_t)v, 4)[lane >= by ? lane - by : lane];
+}
+static inline uint32_t d_add_before(uint32_t v, uint32_t step) {
+    const uint32_t before = __shfl_up_sync(0xffffffff, v, step);
+    return d_lane() >= step ? v + before : v;
+}
+template <typename T> static inline T __shfl_down_sync(uint32_t mask, T v, uint32_t by) {
+    const uint32_t lane = d_lane();
+    return (T)emulated_collect(mask, (uint64_t)v, 7)[lane + by < 32 ? lane + by : lane];
 }
 template <typename T> static inline T __shfl_xor_sync(uint32_t mask, T v, uint32_t by) {
     const uint32_t lane = d_lane();
@@ -143,10 +150,13 @@ static inline int __ffsll(long long v) {
 static inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t by) {
     return (uint32_t)(((uint64_t)high << 32 | low) >> (by & 31));
 }
+static inline uint32_t __funnelshift_l(uint32_t low, uint32_t high, uint32_t by) {
+    return (uint32_t)(((uint64_t)high << 32 | low) << (by & 31) >> 32);
+}
 static inline uint64_t __umul64hi(uint64_t a, uint64_t b) {
     return (uint64_t)((unsigned __int128)a * b >> 64);
 }
-static inline uint4 __ldcg(const uint4 *at) {
+template <typename T> static inline T __ldcg(const T *at) {
     return *at;
 }
 static inline unsigned long long atomicAdd(unsigned long long *at, unsigned long long v) {
