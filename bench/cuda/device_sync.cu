@@ -22,6 +22,7 @@
 #define TENSOR_BYTES (64ull << 20)
 #define SMALL_BYTES 40ull
 #define DEADLINE_MS 60000
+#define AUDIT_BUDGET_MS 2
 
 typedef struct setting {
     const char *name;
@@ -153,9 +154,10 @@ static void change(const weights *w, const setting *s, uint64_t seed) {
 
 /* ---- Measuring ---- */
 
-enum { BOUND, PUT, FINISH, STAGE, COMMIT, AUDIT, PHASES };
-static const char *const phase_names[PHASES] = {"read_both_ms", "put_ms",    "finish_ms",
-                                                "stage_ms",     "commit_ms", "audit_ms"};
+enum { BOUND, PUT, FINISH, STAGE, COMMIT, AUDIT, AUDIT_SLICES, AUDIT_LONGEST, PHASES };
+static const char *const phase_names[PHASES] = {
+    "read_both_ms", "put_ms",   "finish_ms",       "stage_ms",
+    "commit_ms",    "audit_ms", "audit_slices_ms", "audit_longest_slice_ms"};
 
 static double median(std::vector<double> times) {
     std::sort(times.begin(), times.end());
@@ -171,6 +173,19 @@ static double bound_ms(const weights *a, const weights *b) {
                              out);
     CUDA(cudaDeviceSynchronize());
     return now_ms() - begun;
+}
+
+/* All weights in calls of AUDIT_BUDGET_MS: how long they and the longest of them take. */
+static void audit_slices(xorcast_subscriber *subscriber, double times[PHASES]) {
+    xorcast_status status = XORCAST_IN_PROGRESS;
+    while (status == XORCAST_IN_PROGRESS) {
+        const double begun = now_ms();
+        status = xorcast_subscriber_audit(subscriber, AUDIT_BUDGET_MS);
+        const double took = now_ms() - begun;
+        times[AUDIT_SLICES] += took;
+        times[AUDIT_LONGEST] = std::max(times[AUDIT_LONGEST], took);
+    }
+    MUST(status);
 }
 
 static void run_version(xorcast_publisher *publisher, xorcast_subscriber *subscriber,
@@ -198,6 +213,7 @@ static void run_version(xorcast_publisher *publisher, xorcast_subscriber *subscr
     times[STAGE] = t[4] - t[3];
     times[COMMIT] = (double)stats.commit_ns / 1e6;
     times[AUDIT] = now_ms() - t[5];
+    audit_slices(subscriber, times);
 }
 
 static void report(const setting *s, const weights *w, xorcast_publisher *publisher,
@@ -215,6 +231,7 @@ static void report(const setting *s, const weights *w, xorcast_publisher *publis
            (unsigned long long)published.delta.chunk_encoded_bytes);
     for (int p = 0; p < PHASES; p++)
         printf(",\"%s\":%.3f", phase_names[p], median(times[p]));
+    printf(",\"audit_of_bound\":%.3f", median(times[BOUND]) / 2 / median(times[AUDIT]));
     printf(",\"ship_ms\":%.3f", (double)followed.ship_ns / 1e6);
     printf(",\"encode_ms\":%.3f,\"frame_ms\":%.3f,\"trainer_device_bytes\":%llu,"
            "\"sampler_device_bytes\":%llu}\n",
@@ -245,7 +262,7 @@ static void measure(const setting *s, uint64_t bytes, uint64_t small, unsigned r
     MUST(xorcast_publisher_open(from, "inproc:bench", &publishing, &publisher));
     MUST(xorcast_subscriber_open(to, "inproc:bench", NULL, &subscriber));
     for (uint64_t round = 1; round <= rounds + 1; round++) {
-        double one[PHASES];
+        double one[PHASES] = {0};
         change(&trainer, s, round);
         one[BOUND] = bound_ms(&trainer, &sampler);
         run_version(publisher, subscriber, round, one);
