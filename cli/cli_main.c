@@ -209,6 +209,7 @@ static xorcast_status open_context(cli_session *session) {
     const cli_options *o = &session->options;
     xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
     options.threads = (uint32_t)o->threads;
+    options.backend = o->backend;
     options.scratch_limit_bytes = o->scratch_bytes;
     options.log_level = o->quiet ? XORCAST_LOG_ERROR : XORCAST_LOG_WARNING;
     options.log = o->json ? log_json : NULL;

@@ -78,6 +78,8 @@ static const option_row rows[] = {
      "end when the weights are step STEP or later"},
     {"versions", 0, COUNT, CLI_FOLLOW, AT(versions), 1, UINT64_MAX - 1, "N",
      "end after N versions"},
+    {"backend", 0, TEXT, LINKED, AT(backend), 0, 0, "NAME",
+     "cuda: the weights lie in the memory of a GPU; cpu (cpu)"},
     {"audit", 0, FLAG, CLI_FOLLOW, AT(audit), 0, 0, NULL,
      "after each version read all weights back and compare digests"},
     {"timeout", 0, SECONDS, LINKED, AT(timeout_ms), 1, 0, "SECONDS",

@@ -173,6 +173,19 @@ typedef struct xorcast_device {
 XORCAST_API xorcast_status xorcast_context_device(xorcast_context *context,
                                                   xorcast_device *device_out) XORCAST_MUST_USE;
 
+/* Memory of the context's device for weights, for programs that have no other way to it: aligned
+ * to 256 bytes, uninitialised; NULL for 0 bytes. It is the caller's, counts against no limit, and
+ * is released, once nothing refers to it, before the context is destroyed. Opens the device if it
+ * is not open yet. NO_DEVICE_MEMORY, DEVICE_FAILED, UNSUPPORTED. */
+XORCAST_API xorcast_status xorcast_device_allocate(xorcast_context *context, uint64_t bytes,
+                                                   void **memory_out) XORCAST_MUST_USE;
+/* Waits for work that uses the memory. NULL is allowed. DEVICE_FAILED: it may not be free. */
+XORCAST_API xorcast_status xorcast_device_release(xorcast_context *context, void *memory);
+/* Between host memory and the device's, either way, or within one. The bytes are there on return;
+ * work on other streams is not waited for. */
+XORCAST_API xorcast_status xorcast_device_copy(xorcast_context *context, void *to, const void *from,
+                                               uint64_t bytes) XORCAST_MUST_USE;
+
 /* ---- Digests and versions ------------------------------------------------------------------- */
 
 /* 128 bits over content: for every 8-byte word a keyed mix of (word, tensor, position), summed. It
@@ -443,9 +456,10 @@ XORCAST_API xorcast_bundle *xorcast_checkpoint_bundle(xorcast_checkpoint *checkp
 XORCAST_API xorcast_status xorcast_checkpoint_write(xorcast_bundle *bundle, const char *path,
                                                     uint64_t shard_bytes) XORCAST_MUST_USE;
 
-/* Copies the bundle's tensors, by name, from a checkpoint into the memory of `bundle`. NOT_FOUND
- * or LAYOUT_MISMATCH before anything is copied; a failure in the middle is WEIGHTS_MIXED: load
- * again. */
+/* Copies the bundle's tensors, by name, from a checkpoint into the memory of `bundle`, on a device
+ * too: through windows of pinned memory there, 8 MiB a thread and 64 MiB at most, after what is on
+ * the default stream. NOT_FOUND or LAYOUT_MISMATCH before anything is copied; a failure in the
+ * middle is WEIGHTS_MIXED: load again. */
 XORCAST_API xorcast_status xorcast_checkpoint_load(xorcast_checkpoint *checkpoint,
                                                    xorcast_bundle *bundle) XORCAST_MUST_USE;
 

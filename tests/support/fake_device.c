@@ -347,6 +347,10 @@ static const xci_device_ops table = {
     .copy_many = fake_copy_many,
 };
 
+const xci_device_ops *fake_table(void) {
+    return &table;
+}
+
 void fake_device_register(void) {
     xci_plugin_register(&table);
 }

@@ -35,6 +35,7 @@ typedef struct fake_work {
     } call;
 } fake_work;
 
+const xci_device_ops *fake_table(void);
 _Noreturn void fake_stop(const char *what);
 /* To be asked first in every call that can fail, and before every piece of work. */
 int fake_call(void);
