@@ -3,10 +3,11 @@
  * what reading two copies of the weights takes in the same run, and checks every version by a full
  * scan. One JSON line a setting; medians.
  *
- *     device_sync [--bytes N] [--rounds N] [--small N] [--in-host] [--setting NAME]
+ *     device_sync [--bytes N] [--rounds N] [--small N | --many N] [--in-host] [--setting NAME]
  *
- * --small: so many tensors of 40 bytes beside the large ones; --in-host: the shadow in pinned host
- * memory. Needs three times the bytes in device memory. */
+ * --small: so many tensors of 40 bytes beside the large ones; --many: so many tensors, of a
+ * fiftieth to twice the mean, and no others; --in-host: the shadow in pinned host memory. Needs
+ * three times the bytes in device memory. */
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -63,6 +64,17 @@ static double now_ms(void) {
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
+/* ---- Phases ---- */
+
+enum { BOUND, PUT, FINISH, STAGE, COMMIT, AUDIT, AUDIT_SLICES, AUDIT_LONGEST, PHASES };
+enum { ADD, SEAL, OPEN_PUBLISHER, OPEN_SUBSCRIBER, OPENINGS };
+static const char *const phase_names[PHASES] = {
+    "read_both_ms", "put_ms",   "finish_ms",       "stage_ms",
+    "commit_ms",    "audit_ms", "audit_slices_ms", "audit_longest_slice_ms"};
+
+static const char *const opening_names[OPENINGS] = {"add_ms", "seal_ms", "open_publisher_ms",
+                                                    "open_subscriber_ms"};
+
 /* ---- Weights ---- */
 
 static __device__ uint64_t d_mix(uint64_t z) {
@@ -78,13 +90,14 @@ static __global__ void k_fill(uint64_t *at, uint64_t words) {
         at[i] = d_mix(i);
 }
 
-/* One step of the last place for some elements, as an optimizer makes them. */
-static __global__ void k_change(uint16_t *at, uint64_t elements, uint64_t seed,
-                                uint64_t threshold) {
+/* One step of the last place for some elements, as an optimizer makes them: of one stretch in 12
+ * more than of the others. */
+static __global__ void k_change(uint16_t *at, uint64_t elements, uint64_t stretch, uint64_t seed,
+                                uint64_t rare, uint64_t often) {
     for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < elements;
          i += (uint64_t)gridDim.x * blockDim.x) {
         const uint64_t random = d_mix(seed ^ d_mix(i));
-        if ((random >> 16) < threshold)
+        if ((random >> 16) < (i / stretch % 12 == 0 ? often : rare))
             at[i] = (uint16_t)(at[i] + ((random & 1) ? 1 : -1));
     }
 }
@@ -105,23 +118,46 @@ typedef struct weights {
     std::vector<uint64_t> bytes;
     uint8_t *memory;
     uint64_t total;
+    uint64_t changing, stretch; /* bytes that may change, and in which stretches */
 } weights;
 
-static void make_weights(weights *w, uint64_t bytes, uint64_t small) {
-    w->total = bytes / TENSOR_BYTES * TENSOR_BYTES + (small * SMALL_BYTES + 63) / 64 * 64;
+typedef struct sizes {
+    uint64_t bytes, small, many;
+} sizes;
+
+static std::vector<uint64_t> tensor_bytes(const sizes &s) {
+    std::vector<uint64_t> all;
+    const uint64_t mean = s.many > 0 ? s.bytes / s.many : 0;
+    for (uint64_t i = 0; i < s.many; i++)
+        all.push_back((mean / 50 + i * 2654435761u % (mean * 49 / 25)) / 16 * 16);
+    for (uint64_t i = 0; s.many == 0 && i < s.bytes / TENSOR_BYTES; i++)
+        all.push_back(TENSOR_BYTES);
+    for (uint64_t i = 0; s.many == 0 && i < s.small; i++)
+        all.push_back(SMALL_BYTES);
+    return all;
+}
+
+static void make_weights(weights *w, const sizes &s) {
+    w->bytes = tensor_bytes(s);
+    for (uint64_t bytes : w->bytes)
+        w->total += bytes;
+    w->total = (w->total + 63) / 64 * 64;
+    w->changing = s.many > 0 ? w->total : s.bytes / TENSOR_BYTES * TENSOR_BYTES;
+    w->stretch = s.many > 0 ? s.bytes / s.many : TENSOR_BYTES;
     CUDA(cudaMalloc(&w->memory, w->total));
     k_fill<<<2048, 256>>>((uint64_t *)w->memory, w->total / 8);
     CUDA(cudaDeviceSynchronize());
     uint8_t *at = w->memory;
-    for (uint64_t i = 0; i < bytes / TENSOR_BYTES + small; i++) {
+    for (uint64_t bytes : w->bytes) {
         w->at.push_back(at);
-        w->bytes.push_back(i < bytes / TENSOR_BYTES ? TENSOR_BYTES : SMALL_BYTES);
-        at += w->bytes.back();
+        at += bytes;
     }
 }
 
-static xorcast_bundle *make_bundle(xorcast_context *context, const weights *w) {
+static xorcast_bundle *make_bundle(xorcast_context *context, const weights *w,
+                                   double opening[OPENINGS]) {
     xorcast_bundle *bundle;
+    const double begun = now_ms();
     MUST(xorcast_bundle_create(context, NULL, &bundle));
     for (size_t i = 0; i < w->at.size(); i++) {
         char name[32];
@@ -137,27 +173,20 @@ static xorcast_bundle *make_bundle(xorcast_context *context, const weights *w) {
         tensor.memory_kind = XORCAST_MEMORY_DEVICE;
         MUST(xorcast_bundle_add(bundle, &tensor));
     }
+    opening[ADD] = now_ms() - begun;
     MUST(xorcast_bundle_seal(bundle, NULL));
+    opening[SEAL] = now_ms() - begun - opening[ADD];
     return bundle;
 }
 
 static void change(const weights *w, const setting *s, uint64_t seed) {
     const double most = 281474976710656.0; /* 2^48 */
-    for (size_t i = 0; i < w->at.size(); i++) {
-        const double share = i % 12 == 0 ? s->often : s->rare;
-        if (share > 0 && w->bytes[i] == TENSOR_BYTES)
-            k_change<<<1024, 256>>>((uint16_t *)w->at[i], w->bytes[i] / 2, seed * 1000003 + i,
-                                    (uint64_t)(share * most));
-    }
+    k_change<<<2048, 256>>>((uint16_t *)w->memory, w->changing / 2, w->stretch / 2, seed * 1000003,
+                            (uint64_t)(s->rare * most), (uint64_t)(s->often * most));
     CUDA(cudaDeviceSynchronize());
 }
 
 /* ---- Measuring ---- */
-
-enum { BOUND, PUT, FINISH, STAGE, COMMIT, AUDIT, AUDIT_SLICES, AUDIT_LONGEST, PHASES };
-static const char *const phase_names[PHASES] = {
-    "read_both_ms", "put_ms",   "finish_ms",       "stage_ms",
-    "commit_ms",    "audit_ms", "audit_slices_ms", "audit_longest_slice_ms"};
 
 static double median(std::vector<double> times) {
     std::sort(times.begin(), times.end());
@@ -217,7 +246,8 @@ static void run_version(xorcast_publisher *publisher, xorcast_subscriber *subscr
 }
 
 static void report(const setting *s, const weights *w, xorcast_publisher *publisher,
-                   xorcast_subscriber *subscriber, const std::vector<double> times[PHASES]) {
+                   xorcast_subscriber *subscriber, const std::vector<double> times[PHASES],
+                   const double opening[OPENINGS]) {
     xorcast_publisher_stats published;
     xorcast_subscriber_stats followed;
     xorcast_publisher_get_stats(publisher, &published);
@@ -231,6 +261,8 @@ static void report(const setting *s, const weights *w, xorcast_publisher *publis
            (unsigned long long)published.delta.chunk_encoded_bytes);
     for (int p = 0; p < PHASES; p++)
         printf(",\"%s\":%.3f", phase_names[p], median(times[p]));
+    for (int p = 0; p < OPENINGS; p++)
+        printf(",\"%s\":%.1f", opening_names[p], opening[p]);
     printf(",\"audit_of_bound\":%.3f", median(times[BOUND]) / 2 / median(times[AUDIT]));
     printf(",\"ship_ms\":%.3f", (double)followed.ship_ns / 1e6);
     printf(",\"encode_ms\":%.3f,\"frame_ms\":%.3f,\"trainer_device_bytes\":%llu,"
@@ -241,26 +273,30 @@ static void report(const setting *s, const weights *w, xorcast_publisher *publis
     fflush(stdout);
 }
 
-static void measure(const setting *s, uint64_t bytes, uint64_t small, unsigned rounds,
-                    bool in_host) {
+static void measure(const setting *s, const sizes &size, unsigned rounds, bool in_host) {
     xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
     xorcast_publisher_options publishing = XORCAST_PUBLISHER_OPTIONS_INIT;
     xorcast_publisher *publisher;
     xorcast_subscriber *subscriber;
-    weights trainer, sampler;
+    weights trainer = {}, sampler = {};
     std::vector<double> times[PHASES];
+    double opening[OPENINGS], begun;
     options.backend = "cuda";
     for (int i = 0; i < 2; i++)
         MUST(xorcast_context_create(&options, &contexts[i]));
-    make_weights(&trainer, bytes, small);
-    make_weights(&sampler, bytes, small);
-    xorcast_bundle *from = make_bundle(contexts[0], &trainer);
-    xorcast_bundle *to = make_bundle(contexts[1], &sampler);
+    make_weights(&trainer, size);
+    make_weights(&sampler, size);
+    xorcast_bundle *from = make_bundle(contexts[0], &trainer, opening);
+    xorcast_bundle *to = make_bundle(contexts[1], &sampler, opening);
     publishing.encoding.second_pass = s->second_pass;
     publishing.shadow_in_host = in_host;
     publishing.log_bytes = 1;
+    begun = now_ms();
     MUST(xorcast_publisher_open(from, "inproc:bench", &publishing, &publisher));
+    opening[OPEN_PUBLISHER] = now_ms() - begun;
+    begun = now_ms();
     MUST(xorcast_subscriber_open(to, "inproc:bench", NULL, &subscriber));
+    opening[OPEN_SUBSCRIBER] = now_ms() - begun;
     for (uint64_t round = 1; round <= rounds + 1; round++) {
         double one[PHASES] = {0};
         change(&trainer, s, round);
@@ -269,7 +305,7 @@ static void measure(const setting *s, uint64_t bytes, uint64_t small, unsigned r
         for (int p = 0; p < PHASES && round > 1; p++) /* the first one warms up */
             times[p].push_back(one[p]);
     }
-    report(s, &trainer, publisher, subscriber, times);
+    report(s, &trainer, publisher, subscriber, times, opening);
     xorcast_subscriber_close(subscriber);
     xorcast_publisher_close(publisher);
     xorcast_bundle_destroy(from);
@@ -281,18 +317,20 @@ static void measure(const setting *s, uint64_t bytes, uint64_t small, unsigned r
 }
 
 int main(int count, char **arguments) {
-    uint64_t bytes = 16ull << 30, small = 1000;
+    sizes size = {16ull << 30, 1000, 0};
     unsigned rounds = 11;
     bool in_host = false;
     const char *only = "";
     for (int i = 1; i < count; i++) {
         const bool value = i + 1 < count;
         if (strcmp(arguments[i], "--bytes") == 0 && value)
-            bytes = strtoull(arguments[++i], NULL, 10);
+            size.bytes = strtoull(arguments[++i], NULL, 10);
         else if (strcmp(arguments[i], "--rounds") == 0 && value)
             rounds = (unsigned)strtoul(arguments[++i], NULL, 10);
         else if (strcmp(arguments[i], "--small") == 0 && value)
-            small = strtoull(arguments[++i], NULL, 10);
+            size.small = strtoull(arguments[++i], NULL, 10);
+        else if (strcmp(arguments[i], "--many") == 0 && value)
+            size.many = strtoull(arguments[++i], NULL, 10);
         else if (strcmp(arguments[i], "--setting") == 0 && value)
             only = arguments[++i];
         else if (strcmp(arguments[i], "--in-host") == 0)
@@ -302,6 +340,6 @@ int main(int count, char **arguments) {
     }
     for (const setting &s : settings)
         if (strstr(s.name, only) != NULL)
-            measure(&s, bytes, small, rounds, in_host);
+            measure(&s, size, rounds, in_host);
     return 0;
 }
