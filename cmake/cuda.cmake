@@ -83,7 +83,9 @@ function(xorcast_gpu_program target source folder)
         CUDA_ARCHITECTURES "${architectures}" CUDA_RUNTIME_LIBRARY Static)
     target_include_directories(${target} PRIVATE
         ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/bench)
-    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--threads=0>")
+    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--threads=0>"
+        "$<$<COMPILE_LANGUAGE:C>:-Wall;-Wextra>")
+    target_compile_definitions(${target} PRIVATE "$<$<COMPILE_LANGUAGE:C>:_GNU_SOURCE=>")
     # By its file: the flags that C code gets through the target are none of nvcc's.
     add_dependencies(${target} xorcast_static)
     target_link_libraries(${target} PRIVATE
