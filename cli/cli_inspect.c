@@ -87,6 +87,7 @@ static void device_json(const xorcast_device *device) {
     cli_json_bool(&json, "decompresses_lz4", (device->decompress_mask & 4) != 0);
     cli_json_count(&json, "decompress_mask", device->decompress_mask);
     cli_json_count(&json, "decompress_max_bytes", device->decompress_max_bytes);
+    cli_json_text(&json, "engine", device->engine);
     cli_json_end(&json);
 }
 
@@ -102,14 +103,9 @@ static void print_device(const xorcast_device *device) {
     line("driver");
     printf("%u.%u\n", device->driver_version / 1000, device->driver_version % 1000 / 10);
     line("engine");
-    if (device->decompress_mask == 0)
-        printf("none: blocks are decoded by the library's kernels\n");
-    else
-        printf("decompresses%s%s%s, up to %s at once\n",
-               device->decompress_mask & 4 ? " LZ4" : "",
-               device->decompress_mask & 2 ? " Snappy" : "",
-               device->decompress_mask & 1 ? " Deflate" : "",
-               cli_bytes((double)device->decompress_max_bytes).text);
+    printf("%s%s\n", device->engine,
+           (device->decompress_mask & 4) != 0 ? "; whether it or kernels do is measured at stage"
+                                              : ": kernels decode");
 }
 
 static xorcast_status inspect_device(cli_session *session) {

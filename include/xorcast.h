@@ -107,6 +107,14 @@ typedef enum xorcast_log_level {
     XORCAST_LOG_DEBUG = 4
 } xorcast_log_level;
 
+/* Who decodes LZ4 blocks for weights in device memory, while a sampler stages them. */
+typedef enum xorcast_engine_use {
+    /* Decompression Engine or kernels, whichever took less time for the first large batches */
+    XORCAST_ENGINE_MEASURED = 0,
+    XORCAST_ENGINE_ALWAYS = 1, /* the engine, for all that it can do */
+    XORCAST_ENGINE_NEVER = 2
+} xorcast_engine_use;
+
 typedef struct xorcast_context_options {
     uint32_t struct_size;
     uint32_t threads;             /* worker threads, the caller's included; 0: one for each CPU */
@@ -122,9 +130,11 @@ typedef struct xorcast_context_options {
     void (*log)(void *user, xorcast_log_level level, const char *text); /* NULL: standard error */
     void *user;                   /* handed to the three calls above, from any thread */
     uint64_t device_limit_bytes;  /* as the scratch limit, for device memory */
+    uint32_t engine;              /* xorcast_engine_use; a GPU without an engine has kernels */
+    uint32_t reserved;
 } xorcast_context_options;
 #define XORCAST_CONTEXT_OPTIONS_INIT                                                               \
-    { (uint32_t)sizeof(xorcast_context_options), 0, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, 0 }
+    { (uint32_t)sizeof(xorcast_context_options), 0, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, 0 }
 
 /* Makes a context: a backend, a thread pool and an allocator. `options` may be NULL.
  * Fails with BAD_ARGUMENT, UNSUPPORTED (no such backend, driver or GPU: the log says what is
@@ -166,6 +176,7 @@ typedef struct xorcast_device {
     /* Decompression Engine: 1 Deflate, 2 Snappy, 4 LZ4, and its longest operation; 0: none. */
     uint32_t decompress_mask;
     uint64_t decompress_max_bytes;
+    char engine[96]; /* in words: what the engine can do for LZ4, or why it cannot */
 } xorcast_device;
 
 /* Opens the device if it is not open yet. UNSUPPORTED says what is missing: plug-in, driver or
@@ -562,6 +573,15 @@ typedef struct xorcast_subscriber_options {
 #define XORCAST_SUBSCRIBER_OPTIONS_INIT \
     {(uint32_t)sizeof(xorcast_subscriber_options), 0, 0, NULL, NULL, NULL, 0}
 
+/* How the changed chunks of what was staged last got ready, for weights in device memory. */
+typedef struct xorcast_decoding {
+    uint64_t engine_chunks, kernel_chunks;
+    /* Weights decoded, checked and made ready in a second of device time, in the best of the
+     * batches that were large enough to be measured; 0: none was. */
+    uint64_t engine_bytes_per_second, kernel_bytes_per_second;
+    char why[160]; /* what the choice, or the fallback from the engine to kernels, rests on */
+} xorcast_decoding;
+
 typedef struct xorcast_subscriber_stats {
     xorcast_version version;       /* of the weights; step XORCAST_NO_STEP: none yet */
     xorcast_counts counts;         /* of the last commit */
@@ -572,6 +592,7 @@ typedef struct xorcast_subscriber_stats {
     /* of this rank's counted words; ranks' digests add up to the version's */
     xorcast_digest digest;
     xorcast_memory memory;
+    xorcast_decoding decoding;
 } xorcast_subscriber_stats;
 
 /* Connects, compares layouts, scans the weights and asks the publisher which version they are. OK

@@ -216,6 +216,9 @@ static void report(const setting *s, const weights *w, xorcast_publisher *publis
     for (int p = 0; p < PHASES; p++)
         printf(",\"%s\":%.3f", phase_names[p], median(times[p]));
     printf(",\"ship_ms\":%.3f", (double)followed.ship_ns / 1e6);
+    printf(",\"engine_chunks\":%llu,\"kernel_chunks\":%llu,\"decoding\":\"%s\"",
+           (unsigned long long)followed.decoding.engine_chunks,
+           (unsigned long long)followed.decoding.kernel_chunks, followed.decoding.why);
     printf(",\"encode_ms\":%.3f,\"frame_ms\":%.3f,\"trainer_device_bytes\":%llu,"
            "\"sampler_device_bytes\":%llu}\n",
            (double)published.encode_ns / 1e6, (double)published.frame_ns / 1e6,

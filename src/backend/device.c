@@ -88,8 +88,10 @@ static bool count_device(xci_shared *shared, uint64_t bytes) {
     return true;
 }
 
-xorcast_status xci_device_allocate(xorcast_context *context, uint64_t bytes,
-                                   xci_device_memory *memory_out) {
+typedef int (*allocator)(void *device, uint64_t bytes, void **memory_out);
+
+static xorcast_status allocate(xorcast_context *context, allocator from, uint64_t bytes,
+                               xci_device_memory *memory_out) {
     xci_shared *shared = context->shared;
     void *memory;
     *memory_out = (xci_device_memory){NULL, 0};
@@ -99,15 +101,24 @@ xorcast_status xci_device_allocate(xorcast_context *context, uint64_t bytes,
         FAIL(context, XORCAST_NO_DEVICE_MEMORY,
              "%llu bytes more would pass the device limit of %llu; raise device_limit_bytes",
              (unsigned long long)bytes, (unsigned long long)shared->options.device_limit_bytes);
-    const xorcast_status status = xci_device_result(
-        context, shared->device->ops->allocate(shared->device->handle, bytes, &memory),
-        "give memory");
+    const xorcast_status status =
+        xci_device_result(context, from(shared->device->handle, bytes, &memory), "give memory");
     if (status < 0) {
         atomic_fetch_sub(&shared->device_now_bytes, bytes);
         return status;
     }
     *memory_out = (xci_device_memory){memory, bytes};
     return XORCAST_OK;
+}
+
+xorcast_status xci_device_allocate(xorcast_context *context, uint64_t bytes,
+                                   xci_device_memory *memory_out) {
+    return allocate(context, context->shared->device->ops->allocate, bytes, memory_out);
+}
+
+xorcast_status xci_engine_allocate(xorcast_context *context, uint64_t bytes,
+                                   xci_device_memory *memory_out) {
+    return allocate(context, context->shared->device->ops->allocate_engine, bytes, memory_out);
 }
 
 /* Nobody can do anything about what does not go back: it is said and forgotten. */

@@ -467,6 +467,7 @@ class Words(ToolTest):
             self.assertEqual(row["event"], "device")
             self.assertGreater(row["memory_bytes"], 0)
             self.assertEqual(row["decompresses_lz4"], row["decompress_mask"] & 4 != 0)
+            self.assertEqual("decodes LZ4" in row["engine"], row["decompresses_lz4"])
         else:
             self.assertEqual(process.returncode, 3)
             self.assertIn("backend cuda", error_of(process)["text"])
