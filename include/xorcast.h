@@ -627,8 +627,10 @@ XORCAST_API xorcast_status xorcast_subscriber_stage(xorcast_subscriber *subscrib
 /* The pause: XOR in place what was staged. Nothing must read the weights until wait. A failure is
  * WEIGHTS_MIXED: call commit again to finish, or undo. Weights in device memory: puts the work on
  * `stream` (a CUDA stream; NULL: the default one) and returns; work behind it on that stream may
- * read the weights. DEVICE_FAILED, and nothing is changed, if the device does not take it. In host
- * memory `stream` is NULL. */
+ * read the weights, replayed CUDA graphs too. DEVICE_FAILED, and nothing is changed, if the device
+ * does not take it; BAD_STATE likewise if the stream is being captured into a graph, each replay of
+ * which would XOR again. Allocates nothing and waits for nothing. In host memory `stream` is
+ * NULL. */
 XORCAST_API xorcast_status xorcast_subscriber_commit(xorcast_subscriber *subscriber,
                                                      void *stream) XORCAST_MUST_USE;
 

@@ -193,8 +193,22 @@ void xci_event_close(xorcast_context *context, void **event) {
     *event = NULL;
 }
 
+xorcast_status xci_stream_need_free(xorcast_context *context, void *stream) {
+    const xci_device *device = context->shared->device;
+    bool captured = false;
+    XCI_DEVICE(context, "look at a stream",
+               device->ops->stream_captured(device->handle, stream, &captured));
+    if (captured)
+        FAIL(context, XORCAST_BAD_STATE,
+             "the %s is being captured into a graph, or is ordered with one that is: end the "
+             "capture, or take a stream that is not blocking",
+             stream == NULL ? "default stream" : "stream");
+    return XORCAST_OK;
+}
+
 xorcast_status xci_stream_follow(xorcast_context *context, void *stream, void *other, void *event) {
     const xci_device *device = context->shared->device;
+    TRY(xci_stream_need_free(context, other));
     XCI_DEVICE(context, "mark a stream", device->ops->event_record(device->handle, event, other));
     XCI_DEVICE(context, "order two streams",
                device->ops->stream_after(device->handle, stream, event));

@@ -77,6 +77,9 @@ typedef struct xci_device_ops {
     int (*stream_close)(void *device, void *stream);
     int (*stream_wait)(void *device, void *stream);               /* the host waits */
     int (*stream_after)(void *device, void *stream, void *event); /* the stream waits */
+    /* Whether what is put on the stream now would go into a graph in place of running, or would
+     * spoil one that is being captured beside it. */
+    int (*stream_captured)(void *device, void *stream, bool *captured_out);
     int (*event_open)(void *device, void **event_out);
     int (*event_close)(void *device, void *event);
     int (*event_record)(void *device, void *event, void *stream);
@@ -164,7 +167,11 @@ bool xci_engine_words(const xci_device_about *about, char *words, size_t bytes);
 /* Both close what is open and set it to NULL; a stream is waited for. */
 void xci_stream_close(xorcast_context *context, void **stream);
 void xci_event_close(xorcast_context *context, void **event);
-/* Makes `stream` wait for what is on `other` now, through `event`. */
+/* BAD_STATE if work on the stream would be captured into a graph: a delta is applied once, and what
+ * is replayed later would be applied again. */
+xorcast_status xci_stream_need_free(xorcast_context *context, void *stream);
+/* Makes `stream` wait for what is on `other` now, through `event`. BAD_STATE as above, of
+ * `other`. */
 xorcast_status xci_stream_follow(xorcast_context *context, void *stream, void *other, void *event);
 
 #endif

@@ -26,6 +26,7 @@ static uint64_t block_count, block_capacity;
 static uint64_t pinned_count, device_count, thing_count;
 static int64_t fail_call = -1, fail_memory = -1, fail_work = -1;
 static bool failed, dead;
+static fake_counts counts;
 
 /* Tests cannot go on: the mistake is in the library, and this is where it is. */
 _Noreturn void fake_stop(const char *what) {
@@ -98,8 +99,37 @@ int fake_work_call(void) {
 
 void fake_count_thing(int change) {
     pthread_mutex_lock(&lock);
+    counts.allocations += change > 0;
+    counts.releases += change < 0;
     thing_count += (uint64_t)(int64_t)change;
     pthread_mutex_unlock(&lock);
+}
+
+void fake_count_wait(void) {
+    pthread_mutex_lock(&lock);
+    counts.waits++;
+    pthread_mutex_unlock(&lock);
+}
+
+void fake_count_put(bool there) {
+    pthread_mutex_lock(&lock);
+    counts.put += there;
+    counts.put_elsewhere += !there;
+    pthread_mutex_unlock(&lock);
+}
+
+void fake_device_count(void *stream) {
+    fake_count_on(stream);
+    pthread_mutex_lock(&lock);
+    counts = (fake_counts){0};
+    pthread_mutex_unlock(&lock);
+}
+
+fake_counts fake_device_counted(void) {
+    pthread_mutex_lock(&lock);
+    const fake_counts copy = counts;
+    pthread_mutex_unlock(&lock);
+    return copy;
 }
 
 uint64_t fake_device_open_things(void) {
@@ -225,6 +255,7 @@ int fake_allocate(void *device, uint64_t bytes, void **memory_out) {
     memmove(&blocks[index + 1], &blocks[index], (block_count - index) * sizeof *blocks);
     blocks[index] = (block){at, bytes, ((fake_device *)device)->ordinal, false};
     block_count++;
+    counts.allocations++;
     memset(real + at, 0xCD, bytes < 65536 ? bytes : 65536); /* no one may count on zeros */
     *memory_out = seen + at;
     pthread_mutex_unlock(&lock);
@@ -240,6 +271,8 @@ int fake_release(void *device, void *memory) {
         fake_stop("a release of what was not allocated");
     memmove(&blocks[index], &blocks[index + 1], (block_count - index - 1) * sizeof *blocks);
     block_count--;
+    counts.releases++;
+    counts.waits++;
     pthread_mutex_unlock(&lock);
     return error;
 }
@@ -253,6 +286,7 @@ int fake_allocate_pinned(void *device, uint64_t bytes, void **memory_out) {
     memset(*memory_out, 0xCE, bytes < 65536 ? bytes : 65536);
     pthread_mutex_lock(&lock);
     pinned_count++;
+    counts.allocations++;
     pthread_mutex_unlock(&lock);
     return 0;
 }
@@ -262,6 +296,8 @@ int fake_release_pinned(void *device, void *memory) {
     free(memory);
     pthread_mutex_lock(&lock);
     pinned_count--;
+    counts.releases++;
+    counts.waits++;
     pthread_mutex_unlock(&lock);
     return error;
 }
@@ -349,6 +385,7 @@ static const xci_device_ops table = {
     .stream_close = fake_stream_close,
     .stream_wait = fake_stream_wait,
     .stream_after = fake_stream_after,
+    .stream_captured = fake_stream_captured,
     .event_open = fake_event_open,
     .event_close = fake_event_close,
     .event_record = fake_event_record,

@@ -44,6 +44,19 @@ uint64_t fake_device_engine_jobs(void); /* done since then */
 #define FAKE_NOT_SUPPORTED 801
 #define FAKE_INVALID 1
 
+/* Whether a stream of `device`, the table's, is being captured: work that is put there then ends
+ * the process. */
+void fake_stream_capture(void *device, void *stream, bool captured);
+
+/* What was asked of the device since fake_device_count. */
+typedef struct fake_counts {
+    uint64_t allocations, releases; /* of device and pinned memory, streams, events */
+    uint64_t waits;                 /* of the host; asking whether an event is done is none */
+    uint64_t put, put_elsewhere;    /* pieces of work on `stream`, and on others */
+} fake_counts;
+void fake_device_count(void *stream);
+fake_counts fake_device_counted(void);
+
 /* Allocations, pinned ones, streams and events that are open. */
 uint64_t fake_device_open_things(void);
 

@@ -46,6 +46,10 @@ _Noreturn void fake_stop(const char *what);
 int fake_call(void);
 int fake_work_call(void);
 void fake_count_thing(int change);
+/* For fake_device_counted: the host waits; work is put on the counted stream, or on another. */
+void fake_count_wait(void);
+void fake_count_put(bool there);
+void fake_count_on(void *stream);
 /* Where the device sees `bytes` at an address; they must lie in one allocation. */
 void *fake_real(const void *address, uint64_t bytes);
 /* An allocation is for the engine; whether `bytes` at an address lie in one that is. */
@@ -76,6 +80,7 @@ int fake_stream_open(void *device, void **stream_out);
 int fake_stream_close(void *device, void *stream);
 int fake_stream_wait(void *device, void *stream);
 int fake_stream_after(void *device, void *stream, void *event);
+int fake_stream_captured(void *device, void *stream, bool *captured_out);
 int fake_event_open(void *device, void **event_out);
 int fake_event_close(void *device, void *event);
 int fake_event_record(void *device, void *event, void *stream);

@@ -10,7 +10,7 @@ struct fake_stream {
     fake_stream *next;
     fake_work *first, *last;
     uint64_t queued, done; /* numbers of pieces */
-    bool closed;
+    bool closed, captured;
 };
 
 typedef struct fake_event {
@@ -77,6 +77,12 @@ static int run_until(fake_stream *stream, uint64_t until) {
     return error;
 }
 
+static void *counted_stream;
+
+void fake_count_on(void *stream) {
+    counted_stream = stream;
+}
+
 static fake_stream *stream_of(fake_device *device, void *stream) {
     fake_stream *found = stream == NULL ? device->normal : stream;
     if (found->closed)
@@ -91,6 +97,9 @@ int fake_put(void *handle, void *stream, const fake_work *work) {
         return error;
     pthread_mutex_lock(&device->lock);
     fake_stream *to = stream_of(device, stream);
+    if (to->captured)
+        fake_stop("work on a stream that is being captured");
+    fake_count_put(to == stream_of(device, counted_stream));
     fake_work *copy = malloc(sizeof *copy);
     *copy = *work;
     copy->next = NULL;
@@ -117,6 +126,7 @@ int fake_run_all(void *handle) {
 }
 
 int fake_quiet(void *device) {
+    fake_count_wait();
     const int error = fake_call();
     return error != 0 ? error : fake_run_all(device);
 }
@@ -147,6 +157,7 @@ int fake_stream_close(void *handle, void *stream) {
 
 int fake_stream_wait(void *handle, void *stream) {
     fake_device *device = handle;
+    fake_count_wait();
     const int error = fake_call();
     if (error != 0)
         return error;
@@ -161,6 +172,21 @@ int fake_stream_after(void *handle, void *stream, void *event) {
     fake_event *of = event;
     const fake_work work = {.other = of->stream, .until = of->until};
     return fake_put(handle, stream, &work);
+}
+
+void fake_stream_capture(void *handle, void *stream, bool captured) {
+    fake_device *device = handle;
+    pthread_mutex_lock(&device->lock);
+    stream_of(device, stream)->captured = captured;
+    pthread_mutex_unlock(&device->lock);
+}
+
+int fake_stream_captured(void *handle, void *stream, bool *captured_out) {
+    fake_device *device = handle;
+    pthread_mutex_lock(&device->lock);
+    *captured_out = stream_of(device, stream)->captured;
+    pthread_mutex_unlock(&device->lock);
+    return fake_call();
 }
 
 /* ---- Events ---- */
@@ -220,6 +246,7 @@ int fake_event_done(void *handle, void *event, bool *done_out) {
 int fake_event_wait(void *handle, void *event) {
     fake_device *device = handle;
     fake_event *of = event;
+    fake_count_wait();
     const int error = fake_call();
     if (error != 0)
         return error;

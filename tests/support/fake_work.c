@@ -24,6 +24,7 @@ int fake_copy(void *device, void *to, const void *from, uint64_t bytes, void *st
 
 int fake_copy_now(void *device, void *to, const void *from, uint64_t bytes) {
     (void)device;
+    fake_count_wait();
     const int error = fake_call();
     fake_work work = {.call.copy = {to, from, bytes}};
     return error != 0 ? error : run_copy(&work);

@@ -3,7 +3,8 @@
  * a driver.
  *
  * Whoever calls the library may work on another GPU: each call makes its own device current and
- * puts the caller's back. Nor are traces left in the runtime's "last error". */
+ * puts the caller's back. Nor are traces left in the runtime's "last error", and a graph that
+ * someone captures meanwhile is not disturbed. */
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <pthread.h>
@@ -49,14 +50,20 @@ static int ordinal_of(void *device) {
     return ((const cuda_device *)device)->ordinal;
 }
 
-static CUresult enter(void *device) {
-    return push_context(((cuda_device *)device)->primary);
+/* While anyone captures a graph, calls that could disturb some captures are refused to every thread
+ * that has not said that it knows what it does. Ours do not touch captured streams. */
+static CUresult enter(void *device, enum cudaStreamCaptureMode *mode) {
+    const CUresult error = push_context(((cuda_device *)device)->primary);
+    if (error == CUDA_SUCCESS)
+        (void)cudaThreadExchangeStreamCaptureMode(mode);
+    return error;
 }
 
-static int leave(cudaError_t error) {
+static int leave(cudaError_t error, enum cudaStreamCaptureMode mode) {
     CUcontext ours;
     if (error != cudaSuccess)
         (void)cudaGetLastError();
+    (void)cudaThreadExchangeStreamCaptureMode(&mode);
     (void)pop_context(&ours);
     return (int)error;
 }
@@ -64,9 +71,10 @@ static int leave(cudaError_t error) {
 /* `call` on the device; evaluates to the table's result. The driver's numbers are the runtime's. */
 #define ON(device, result, call)                                                                   \
     do {                                                                                           \
-        (result) = (int)enter(device);                                                             \
+        enum cudaStreamCaptureMode mode_before = cudaStreamCaptureModeRelaxed;                     \
+        (result) = (int)enter(device, &mode_before);                                               \
         if ((result) == 0)                                                                         \
-            (result) = leave((cudaError_t)(call));                                                 \
+            (result) = leave((cudaError_t)(call), mode_before);                                    \
     } while (0)
 
 static const char *error_text(int error) {
@@ -252,6 +260,23 @@ static int stream_after(void *device, void *stream, void *event) {
     return error;
 }
 
+static cudaError_t is_captured(cudaStream_t stream, bool *captured_out) {
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const cudaError_t error = cudaStreamIsCapturing(stream, &status);
+    /* The default stream while one that is ordered with it is captured. */
+    const bool beside = error == cudaErrorStreamCaptureImplicit;
+    *captured_out = beside || status != cudaStreamCaptureStatusNone;
+    if (beside)
+        (void)cudaGetLastError();
+    return beside ? cudaSuccess : error;
+}
+
+static int stream_captured(void *device, void *stream, bool *captured_out) {
+    int error;
+    ON(device, error, is_captured(stream, captured_out));
+    return error;
+}
+
 static int event_open(void *device, void **event_out) {
     int error;
     ON(device, error, cudaEventCreate((cudaEvent_t *)event_out));
@@ -404,6 +429,7 @@ static const xci_device_ops table = {
     .stream_close = stream_close,
     .stream_wait = stream_wait,
     .stream_after = stream_after,
+    .stream_captured = stream_captured,
     .event_open = event_open,
     .event_close = event_close,
     .event_record = event_record,
