@@ -184,6 +184,27 @@ typedef struct xorcast_device {
 XORCAST_API xorcast_status xorcast_context_device(xorcast_context *context,
                                                   xorcast_device *device_out) XORCAST_MUST_USE;
 
+/* How many bytes the context's device moves in a second, measured: the best of several copies of
+ * 256 MiB in its memory and 64 MiB over the bus; of less where two of the former would take more
+ * than an eighth of what is free. */
+typedef struct xorcast_device_rates {
+    uint64_t to_device, from_device; /* from and to pinned host memory */
+    uint64_t memory;                 /* read and written, by a copy from its memory to itself */
+} xorcast_device_rates;
+XORCAST_API xorcast_status xorcast_device_measure(xorcast_context *context,
+                                                  xorcast_device_rates *rates_out) XORCAST_MUST_USE;
+
+/* Memory of the context's device, for programs without a toolkit of their own; weights may as well
+ * lie in what others allocated. It is the caller's: it counts against no limit, and is released
+ * before the context is destroyed. 256-byte aligned, uninitialised. */
+XORCAST_API xorcast_status xorcast_device_allocate(xorcast_context *context, uint64_t bytes,
+                                                   void **memory_out) XORCAST_MUST_USE;
+XORCAST_API void xorcast_device_release(xorcast_context *context, void *memory); /* or NULL */
+/* Copies between device memory, host memory, or both; the bytes are there when it returns. Waits
+ * for nothing else: work on `to` and `from` must be done. */
+XORCAST_API xorcast_status xorcast_device_copy(xorcast_context *context, void *to, const void *from,
+                                               uint64_t bytes) XORCAST_MUST_USE;
+
 /* ---- Digests and versions ------------------------------------------------------------------- */
 
 /* 128 bits over content: for every 8-byte word a keyed mix of (word, tensor, position), summed. It

@@ -409,10 +409,14 @@ static const xci_device_ops table = {
     .copy_many = fake_copy_many,
 };
 
-void fake_device_register(void) {
+const xci_device_ops *fake_device_ops(void) {
     const char *engine = getenv("XORCAST_TEST_ENGINE");
     const fake_engine config =
         engine != NULL && engine[0] == '1' ? FAKE_ENGINE_GOOD : FAKE_ENGINE_NONE;
     fake_device_engine(&config);
-    xci_plugin_register(&table);
+    return &table;
+}
+
+void fake_device_register(void) {
+    xci_plugin_register(fake_device_ops());
 }

@@ -14,6 +14,8 @@
 
 /* Makes the backend "fake" known. Devices 0 and 1. */
 void fake_device_register(void);
+/* Its table, without making it known. */
+const struct xci_device_ops *fake_device_ops(void);
 
 #define FAKE_ERROR 719
 #define FAKE_NO_MEMORY 2
