@@ -50,11 +50,11 @@ int fake_engine_reaches(void *device, const void *address, bool *reaches_out) {
     return fake_call();
 }
 
-static bool good_job(const xci_decompress_job *job) {
+static bool good_job(const fake_engine *config, const xci_decompress_job *job) {
     static const uint8_t zeros[sizeof job->zero];
-    return (job->algorithm & (job->algorithm - 1)) == 0 && (job->algorithm & engine.mask) != 0 &&
-           job->block_bytes > 0 && job->mask_bytes > 0 && job->block_bytes <= engine.max_bytes &&
-           job->mask_bytes <= engine.max_bytes && memcmp(job->zero, zeros, sizeof zeros) == 0 &&
+    return (job->algorithm & (job->algorithm - 1)) == 0 && (job->algorithm & config->mask) != 0 &&
+           job->block_bytes > 0 && job->mask_bytes > 0 && job->block_bytes <= config->max_bytes &&
+           job->mask_bytes <= config->max_bytes && memcmp(job->zero, zeros, sizeof zeros) == 0 &&
            (uintptr_t)job->actual_bytes % sizeof(uint32_t) == 0 &&
            fake_is_engine(job->block, job->block_bytes) &&
            fake_is_engine(job->mask, job->mask_bytes) &&
@@ -105,7 +105,7 @@ int fake_decompress(void *device, xci_decompress_job *jobs, uint64_t count, uint
     if (config.mask == 0)
         return FAKE_NOT_SUPPORTED;
     for (uint64_t i = 0; i < count; i++)
-        if (refuse || !good_job(&jobs[i]) || config.reaches_nothing) {
+        if (refuse || !good_job(&config, &jobs[i]) || config.reaches_nothing) {
             *bad_out = i;
             return FAKE_INVALID;
         }

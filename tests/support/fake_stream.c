@@ -1,5 +1,6 @@
 /* Streams and events of the stand-in device. A stream is a queue that runs only as far as someone
  * waits for it. Owns what is queued. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,10 +21,10 @@ typedef struct fake_event {
 } fake_event;
 
 /* What fake_pass_ns added to the clock. */
-static uint64_t passed_ns;
+static atomic_uint_fast64_t passed_ns;
 
 void fake_pass_ns(uint64_t ns) {
-    passed_ns += ns; /* work runs with its device locked; tests of times have one */
+    atomic_fetch_add(&passed_ns, ns);
 }
 
 static fake_stream *add_stream(fake_device *device) {
@@ -70,17 +71,17 @@ static int run_until(fake_stream *stream, uint64_t until) {
         if (work->run != NULL && failed == 0 && work->run(work) != 0)
             error = 719;
         if (work->event != NULL)
-            ((fake_event *)work->event)->stamp_ns = xci_now_ns() + passed_ns;
+            ((fake_event *)work->event)->stamp_ns = xci_now_ns() + atomic_load(&passed_ns);
         drop_event(work->event);
         free(work);
     }
     return error;
 }
 
-static void *counted_stream;
+static _Atomic(void *) counted_stream;
 
 void fake_count_on(void *stream) {
-    counted_stream = stream;
+    atomic_store(&counted_stream, stream);
 }
 
 static fake_stream *stream_of(fake_device *device, void *stream) {
@@ -99,7 +100,7 @@ int fake_put(void *handle, void *stream, const fake_work *work) {
     fake_stream *to = stream_of(device, stream);
     if (to->captured)
         fake_stop("work on a stream that is being captured");
-    fake_count_put(to == stream_of(device, counted_stream));
+    fake_count_put(stream == atomic_load(&counted_stream));
     fake_work *copy = malloc(sizeof *copy);
     *copy = *work;
     copy->next = NULL;
