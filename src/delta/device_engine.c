@@ -162,6 +162,7 @@ xorcast_status xci_engine_begin(xci_device_engine *engine, xci_engine_batch *bat
     if (engine_is_next(engine))
         open_window(engine);
     batch->wanted = engine->able && engine_is_next(engine);
+    memset(batch->forms, XCI_FORM_OTHER, batch->room); /* what nobody looks at */
     return XORCAST_OK;
 }
 
