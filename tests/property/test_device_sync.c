@@ -3,6 +3,7 @@
  * bytes after every commit. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -449,17 +450,18 @@ static void test_boxes(void **state) {
 
 /* ---- What the pause may not do ---- */
 
-static uint64_t host_allocations;
+static atomic_uint_fast64_t host_allocations;
 
 static void *counted_allocate(void *user, size_t bytes) {
     (void)user;
-    host_allocations++;
+    atomic_fetch_add(&host_allocations, 1);
     return aligned_alloc(64, (bytes + 63) / 64 * 64);
 }
 
 static void counted_release(void *user, void *memory) {
     (void)user;
-    host_allocations += memory != NULL;
+    if (memory != NULL)
+        atomic_fetch_add(&host_allocations, 1);
     free(memory);
 }
 
@@ -494,11 +496,11 @@ static void test_commit_is_quiet(void **state) {
         publish(&p, step, 5000, NULL);
         check_status(p.sampler, xorcast_subscriber_stage(p.subscriber, step, TIMEOUT_MS),
                      XORCAST_OK);
-        const uint64_t before = host_allocations;
+        const uint64_t before = atomic_load(&host_allocations);
         fake_device_count(stream);
         check_status(p.sampler, xorcast_subscriber_commit(p.subscriber, stream), XORCAST_OK);
         const fake_counts counts = fake_device_counted();
-        assert_int_equal(host_allocations, before);
+        assert_int_equal(atomic_load(&host_allocations), before);
         assert_int_equal(counts.allocations + counts.releases + counts.waits, 0);
         assert_int_equal(counts.put_elsewhere, 0);
         assert_true(counts.put > 0 && counts.put < 10);
