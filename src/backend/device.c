@@ -36,7 +36,9 @@ xorcast_status xci_device_open(xorcast_context *context) {
     TRY(xci_allocate_zeroed(context, sizeof(xci_device), &memory));
     xci_device *device = memory;
     *device = (xci_device){.ops = ops, .ordinal = ordinal};
-    const int error = ops->open(ordinal, &device->handle);
+    int error = ops->open(ordinal, &device->handle);
+    if (error == 0 && (error = ops->describe(device->handle, &device->about)) != 0)
+        ops->close(device->handle);
     if (error != 0) {
         xci_release(context, device);
         const xorcast_status status =

@@ -121,6 +121,7 @@ typedef struct xci_device {
     const xci_device_ops *ops;
     void *handle;
     int32_t ordinal;
+    xci_device_about about; /* as it was when it was opened */
 } xci_device;
 
 /* The table of a backend: one that a test registered, or the plug-in of that name, loaded once for

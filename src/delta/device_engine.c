@@ -22,21 +22,19 @@ static uint64_t mask_room(const xci_device_engine *engine) {
     return engine->bundle->layout.chunk_bytes;
 }
 
-xorcast_status xci_engine_open(xci_device_engine *engine, const xorcast_bundle *bundle) {
+void xci_engine_open(xci_device_engine *engine, const xorcast_bundle *bundle) {
     xorcast_context *context = bundle->context;
     const xci_device *device = context->shared->device;
     const uint32_t use = context->shared->options.engine;
     char *why = engine->decoding.why;
-    xci_device_about about;
     *engine = (xci_device_engine){.context = context, .bundle = bundle};
     if (use == XORCAST_ENGINE_NEVER) {
         snprintf(why, sizeof engine->decoding.why, "kernels: the engine was not to be used");
-        return XORCAST_OK;
+        return;
     }
-    XCI_DEVICE(context, "say what it is", device->ops->describe(device->handle, &about));
     char words[96];
-    engine->able = xci_engine_words(&about, words, sizeof words);
-    engine->max_bytes = about.decompress_max_bytes;
+    engine->able = xci_engine_words(&device->about, words, sizeof words);
+    engine->max_bytes = device->about.decompress_max_bytes;
     engine->mask_count =
         xci_min(xci_max(WINDOW_BYTES / mask_room(engine), 1), bundle->layout.chunk_count);
     snprintf(why, sizeof engine->decoding.why, "%s: %s",
@@ -44,7 +42,6 @@ xorcast_status xci_engine_open(xci_device_engine *engine, const xorcast_bundle *
              : use == XORCAST_ENGINE_ALWAYS ? "engine, as was asked for"
                                             : "kernels, nothing large was measured yet",
              words);
-    return XORCAST_OK;
 }
 
 void xci_engine_close(xci_device_engine *engine) {

@@ -49,8 +49,8 @@ typedef struct xci_device_engine {
     xorcast_decoding decoding; /* since reset; `why` since open */
 } xci_device_engine;
 
-/* Asks the device; takes no memory yet. */
-xorcast_status xci_engine_open(xci_device_engine *engine, const xorcast_bundle *bundle);
+/* Finds out whether there is one; takes no memory yet. */
+void xci_engine_open(xci_device_engine *engine, const xorcast_bundle *bundle);
 void xci_engine_close(xci_device_engine *engine);
 /* Counts begin anew. */
 void xci_engine_reset(xci_device_engine *engine);

@@ -80,7 +80,7 @@ static xorcast_status open_parts(xci_device_loader *loader) {
     for (uint32_t i = 0; i < threads; i++)
         TRY(open_worker(&loader->workers[i], loader->bundle));
     if (loader->mode == XCI_LOAD_KEEP)
-        TRY(xci_engine_open(&loader->engine, loader->bundle));
+        xci_engine_open(&loader->engine, loader->bundle);
     loader->arena.for_engine = loader->engine.able;
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &loader->stream));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &loader->event));

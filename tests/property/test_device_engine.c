@@ -59,8 +59,8 @@ static void open_rig(rig *r, const fake_engine *engine, uint32_t use, uint64_t l
     options.engine = use;
     options.log = keep_log;
     options.user = r;
-    r->sampler = test_device_context_with(&options);
     fake_device_engine(engine);
+    r->sampler = test_device_context_with(&options);
     device_model_create(r->sampler, &r->live, &r->published);
     r->to = model_bundle(r->sampler, &r->live, CHUNK, 2);
     assert_int_equal(xorcast_subscriber_open(r->to, "inproc:engine", NULL, &r->subscriber),
@@ -161,8 +161,8 @@ static void test_foreign_blocks(void **state) {
     for (uint32_t i = 0; i < CHUNK; i++)
         mask[i] = old.tensors[0].data[i] ^ new.tensors[0].data[i];
     options.engine = XORCAST_ENGINE_ALWAYS;
-    xorcast_context *context = test_device_context_with(&options), *host = test_context(1);
     fake_device_engine(&FAKE_ENGINE_GOOD);
+    xorcast_context *context = test_device_context_with(&options), *host = test_context(1);
     xorcast_bundle *from = model_bundle(host, &old, CHUNK, 1),
                    *to = model_bundle(host, &new, CHUNK, 1);
     encode.encoding.second_pass = 1;

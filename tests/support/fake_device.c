@@ -410,10 +410,6 @@ static const xci_device_ops table = {
 };
 
 const xci_device_ops *fake_device_ops(void) {
-    const char *engine = getenv("XORCAST_TEST_ENGINE");
-    const fake_engine config =
-        engine != NULL && engine[0] == '1' ? FAKE_ENGINE_GOOD : FAKE_ENGINE_NONE;
-    fake_device_engine(&config);
     return &table;
 }
 

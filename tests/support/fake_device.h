@@ -41,6 +41,7 @@ typedef struct fake_engine {
 #define FAKE_ENGINE_NONE ((fake_engine){.short_job = -1, .fail_call = -1})
 #define FAKE_ENGINE_GOOD                                                                           \
     ((fake_engine){.mask = 4, .max_bytes = 4 << 20, .short_job = -1, .fail_call = -1})
+/* Before the context is made that is to see it: a context asks its device once. */
 void fake_device_engine(const fake_engine *config);
 uint64_t fake_device_engine_jobs(void); /* done since then */
 #define FAKE_NOT_SUPPORTED 801
