@@ -82,9 +82,12 @@ static const command commands[] = {
      "  xorcast follow tcp:127.0.0.1:40123 step_000000 --until 12 -o step_000012\n"},
     {"bench", CLI_BENCH, 0, 0, cli_bench, "", "measure this machine in memory",
      "Makes weights and changes from a seed, publishes and applies versions within this process,\n"
-     "and shows each phase beside the time that reading the same bytes takes.\n"
+     "and shows each phase beside the time that reading the same bytes takes. Then tells what "
+     "this\n"
+     "machine's GPU can do, if it has one.\n"
      "\n"
      "example:\n"
+     "  xorcast bench --device --bytes 8g\n"
      "  xorcast bench --bytes 1g --density 0.0005 --threads 1 --second-pass none\n"},
     {"bench codecs", CLI_CODECS, 1, 1, cli_bench_codecs, "DIRECTORY",
      "compare codecs on a directory of checkpoints",

@@ -100,6 +100,8 @@ static const option_row rows[] = {
      "worker threads of the format's codecs, 1 to 256 (1); the\nothers have one"},
     {"device", 0, FLAG, CLI_INSPECT, AT(device), 0, 0, NULL,
      "tell what GPU this machine has for the library, and what it can do"},
+    {"device", 0, FLAG, CLI_BENCH, AT(device), 0, 0, NULL,
+     "with the weights of both sides in the memory of this machine's GPU"},
     {"threads", 't', COUNT, CLI_EVERY & ~CLI_CODECS, AT(threads), 1, 256, "N",
      "worker threads, 1 to 256 (one for each CPU)"},
     {"scratch", 0, SIZE, CLI_EVERY, AT(scratch_bytes), 1, INT64_MAX, "BYTES",

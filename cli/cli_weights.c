@@ -45,7 +45,10 @@ static xorcast_status take_memory(cli_session *session, cli_weights *weights) {
     weights->context = session->context;
     weights->on_device = backend != NULL && strcmp(backend, "cpu") != 0;
     if (weights->on_device)
-        return xorcast_device_allocate(session->context, weights->memory_bytes, &weights->memory);
+        return weights->memory_bytes == 0
+                   ? XORCAST_OK
+                   : xorcast_device_allocate(session->context, weights->memory_bytes,
+                                             &weights->memory);
     weights->memory = cli_memory_take(weights->memory_bytes);
     if (weights->memory == NULL)
         return cli_fail(session, XORCAST_NO_HOST_MEMORY, errno,
@@ -87,7 +90,7 @@ xorcast_status cli_weights_open(cli_session *session, const char *path, cli_weig
 void cli_weights_close(cli_weights *weights) {
     xorcast_bundle_destroy(weights->bundle);
     if (weights->on_device)
-        (void)xorcast_device_release(weights->context, weights->memory); /* the end is near */
+        xorcast_device_release(weights->context, weights->memory);
     else
         cli_memory_drop(weights->memory, weights->memory_bytes);
     memset(weights, 0, sizeof *weights);

@@ -155,7 +155,7 @@ static void measure(const char *path, uint64_t large, unsigned rounds) {
            1e-6 * (double)bytes / write_ms);
     xorcast_bundle_destroy(on_device);
     xorcast_bundle_destroy(on_host);
-    MUST(xorcast_device_release(context, device));
+    xorcast_device_release(context, device);
     free(host);
 }
 

@@ -265,6 +265,9 @@ static void report(const setting *s, const weights *w, xorcast_publisher *publis
         printf(",\"%s\":%.1f", opening_names[p], opening[p]);
     printf(",\"audit_of_bound\":%.3f", median(times[BOUND]) / 2 / median(times[AUDIT]));
     printf(",\"ship_ms\":%.3f", (double)followed.ship_ns / 1e6);
+    printf(",\"engine_chunks\":%llu,\"kernel_chunks\":%llu,\"decoding\":\"%s\"",
+           (unsigned long long)followed.decoding.engine_chunks,
+           (unsigned long long)followed.decoding.kernel_chunks, followed.decoding.why);
     printf(",\"encode_ms\":%.3f,\"frame_ms\":%.3f,\"trainer_device_bytes\":%llu,"
            "\"sampler_device_bytes\":%llu}\n",
            (double)published.encode_ns / 1e6, (double)published.frame_ns / 1e6,

@@ -29,7 +29,8 @@ static xorcast_status add_segment(xci_device_arena *arena, uint64_t bytes) {
     arena->segments = memory;
     TRY(status);
     xci_device_memory *segment = &arena->segments[arena->segment_count];
-    TRY(xci_device_allocate(arena->context, xci_max(bytes, step), segment));
+    TRY(arena->for_engine ? xci_engine_allocate(arena->context, xci_max(bytes, step), segment)
+                          : xci_device_allocate(arena->context, xci_max(bytes, step), segment));
     arena->total_bytes += segment->bytes;
     arena->segment_count++;
     return XORCAST_OK;

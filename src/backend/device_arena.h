@@ -11,6 +11,7 @@ typedef struct xci_device_arena {
     uint64_t segment_count, capacity_bytes; /* of the list */
     uint64_t open, used;                    /* segment that is being filled, and how far */
     uint64_t total_bytes;
+    bool for_engine; /* set by the owner: of memory for the Decompression Engine */
 } xci_device_arena;
 
 void xci_device_arena_open(xci_device_arena *arena, xorcast_context *context);

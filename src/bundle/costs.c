@@ -22,6 +22,7 @@
 #define BATCH_PAYLOAD                                                                              \
     (UINT64_C(16) << 20) /* blocks of a batch that is loaded, of three at a time */
 #define BATCH_TABLES (UINT64_C(80) * 32768)
+#define ENGINE_WINDOW (UINT64_C(33) << 20) /* masks, where there is a Decompression Engine */
 #define SCAN_BYTES (UINT64_C(1) << 20)
 #define DEVICE_ROUNDING UINT64_C(65536)
 #define DEVICE_TENSOR 96u /* alignment in the shadow, copies of a small one */
@@ -67,7 +68,7 @@ void xci_seal_device_costs(xorcast_bundle *bundle) {
                                      layout->tensor_count * DEVICE_TENSOR +
                                      layout->chunk_count * DEVICE_CHUNK + 2 * piece +
                                      xci_max(PIECE_SCRATCH, piece) + group + 2 * batch + SCAN_BYTES;
-    layout->subscriber_device_bytes = tables + 6 * batch + group + 2 * SCAN_BYTES;
+    layout->subscriber_device_bytes = tables + 6 * batch + group + 2 * SCAN_BYTES + ENGINE_WINDOW;
     layout->publisher_bytes += layout->chunk_count * 2 * DEVICE_CHUNK + 2 * piece + 2 * batch +
                                layout->tensor_count * DEVICE_TENSOR + SCAN_BYTES;
     layout->subscriber_bytes += 6 * batch + group + 2 * SCAN_BYTES;

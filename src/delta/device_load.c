@@ -79,6 +79,9 @@ static xorcast_status open_parts(xci_device_loader *loader) {
     loader->workers = memory;
     for (uint32_t i = 0; i < threads; i++)
         TRY(open_worker(&loader->workers[i], loader->bundle));
+    if (loader->mode == XCI_LOAD_KEEP)
+        xci_engine_open(&loader->engine, loader->bundle);
+    loader->arena.for_engine = loader->engine.able;
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &loader->stream));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &loader->event));
     for (unsigned i = 0; i < 3; i++)
@@ -116,6 +119,7 @@ void xci_device_loader_close(xci_device_loader *loader) {
     xci_event_close(context, &loader->event);
     for (unsigned i = 0; i < 3; i++) {
         xci_event_close(context, &loader->slots[i].event);
+        xci_engine_batch_close(&loader->engine, &loader->slots[i].engine);
         xci_pinned_release(context, &loader->slots[i].pinned);
         xci_device_release(context, &loader->slots[i].device);
     }
@@ -127,6 +131,7 @@ void xci_device_loader_close(xci_device_loader *loader) {
     }
     xci_release(context, loader->workers);
     xci_release(context, loader->rejected);
+    xci_engine_close(&loader->engine);
     xci_device_arena_close(&loader->arena);
     memset(loader, 0, sizeof *loader);
 }
@@ -232,6 +237,9 @@ static xorcast_status place_block(xci_device_loader *loader, xci_load_worker *wo
     }
     memcpy(slot->pinned.at + *at, bytes, count);
     *entry = (xci_cuda_block){(const uint8_t *)(uintptr_t)*at, count, codec, chunk->index};
+    if (slot->engine.wanted)
+        slot->engine.forms[entry - table_of(slot)] = (uint8_t)xci_engine_form(
+            &loader->engine, &slot->engine, codec, bytes, count, chunk->bytes);
     *at += xci_round_up(count, BLOCK_ALIGNMENT);
     return XORCAST_OK;
 }
@@ -307,6 +315,8 @@ static void squeeze(xci_load_slot *slot) {
             continue;
         xci_cuda_block entry = table[i];
         entry.bytes = slot->payload_at + (uintptr_t)entry.bytes;
+        if (slot->engine.wanted)
+            slot->engine.forms[slot->count] = slot->engine.forms[i];
         table[slot->count++] = entry;
     }
 }
@@ -328,14 +338,17 @@ static xorcast_status send_table(xci_device_loader *loader, const xci_load_slot 
                              "copy blocks");
 }
 
-static xorcast_status start_check(xci_device_loader *loader, const xci_load_slot *slot) {
+static xorcast_status start_check(xci_device_loader *loader, xci_load_slot *slot) {
     xorcast_context *context = loader->context;
     const xci_device *device = context->shared->device;
     const xci_cuda_block_call call = call_of(loader, slot);
-    XCI_DEVICE(context, "check blocks", device->ops->check(device->handle, &call, loader->stream));
-    if (loader->mode == XCI_LOAD_KEEP) /* for the pause: lists are faster than blocks */
-        XCI_DEVICE(context, "prepare blocks",
-                   device->ops->prepare(device->handle, &call, loader->stream));
+    if (loader->mode ==
+        XCI_LOAD_KEEP) /* prepared too: for the pause, lists are faster than blocks */
+        TRY(xci_engine_check(&loader->engine, &slot->engine, &call, table_of(slot),
+                             loader->stream));
+    else
+        XCI_DEVICE(context, "check blocks",
+                   device->ops->check(device->handle, &call, loader->stream));
     XCI_DEVICE(context, "copy results",
                device->ops->copy(device->handle, results_of(slot), device_results(slot),
                                  slot->count * sizeof(xci_cuda_result), loader->stream));
@@ -360,6 +373,7 @@ static xorcast_status launch(xci_device_loader *loader, xci_load_slot *slot) {
                                   &slot->payload_at));
     slot->open = false;
     squeeze(slot);
+    xci_engine_sort(&loader->engine, &slot->engine, table_of(slot), slot->count);
     if (slot->count == 0)
         return XORCAST_OK;
     slot->busy = true; /* also if only a part of what follows gets onto the stream */
@@ -494,6 +508,8 @@ static xorcast_status complete(xci_device_loader *loader, xci_load_slot *slot) {
     TRY(wait_for(loader, slot));
     if (loader->mode == XCI_LOAD_APPLY_OWN)
         return XORCAST_OK;
+    if (loader->mode == XCI_LOAD_KEEP)
+        TRY(xci_engine_end(&loader->engine, &slot->engine, results_of(slot), slot->count));
     TRY(sort_out(loader, slot, &rejected));
     TRY(give(loader, slot));
     if (rejected > 0)
@@ -546,6 +562,7 @@ static xorcast_status open_slot(xci_device_loader *loader, xci_load_slot **slot_
     if (slot->open)
         return XORCAST_OK;
     TRY(complete(loader, slot));
+    TRY(xci_engine_begin(&loader->engine, &slot->engine, slot->block_room));
     slot->open = true;
     slot->listed = slot->payload_bytes = 0;
     return XORCAST_OK;
@@ -590,4 +607,5 @@ void xci_device_load_drop(xci_device_loader *loader) {
     for (unsigned i = 0; i < 3; i++)
         loader->slots[i].open = loader->slots[i].busy = false;
     xci_device_arena_reset(&loader->arena);
+    xci_engine_reset(&loader->engine);
 }

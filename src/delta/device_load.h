@@ -13,6 +13,7 @@
 
 #include "backend/device_arena.h"
 #include "bundle/device_map.h"
+#include "delta/device_engine.h"
 #include "delta/group_reader.h"
 
 #define XCI_LOAD_RECORDS 256u /* records that the pool loads at a time */
@@ -47,6 +48,7 @@ typedef struct xci_load_slot {
     uint64_t listed, payload_bytes;    /* of the batch so far: blocks, skipped ones too */
     uint64_t count;                    /* blocks that are on the device */
     uint8_t *payload_at;               /* there */
+    xci_engine_batch engine;           /* mode KEEP */
     void *event;
     bool open, busy;                   /* being filled; being worked on */
     uint64_t item_count;               /* records that are loaded now */
@@ -67,7 +69,8 @@ typedef struct xci_device_loader {
     xci_load_take take;
     void *user;
     xci_load_worker *workers;
-    xci_device_arena arena; /* mode KEEP */
+    xci_device_arena arena;   /* mode KEEP, as the next */
+    xci_device_engine engine; /* or the kernels: who decodes */
     void *stream, *event;
     xci_load_slot slots[3]; /* the third is for blocks that are made device-ready here */
     xci_cuda_block *rejected; /* of the slot that is completed */

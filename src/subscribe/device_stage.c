@@ -69,3 +69,8 @@ xorcast_status xci_device_stage_part(xci_stage *stage, const xci_load_beside *be
 xorcast_status xci_device_stage_finish(xci_stage *stage) {
     return xci_device_load_end(stage->loader);
 }
+
+void xci_device_stage_decoding(const xci_stage *stage, xorcast_decoding *decoding_out) {
+    if (stage->loader != NULL)
+        *decoding_out = *xci_engine_decoding(&stage->loader->engine);
+}

@@ -15,6 +15,7 @@
 #include "subscribe/catchup.h"
 #include "subscribe/commit.h"
 #include "subscribe/device_commit.h"
+#include "subscribe/device_stage.h"
 #include "subscribe/keyframe.h"
 
 #define DEFAULT_TIMEOUT_MS 30000u
@@ -524,5 +525,6 @@ void xorcast_subscriber_get_stats(xorcast_subscriber *subscriber,
     *stats_out = subscriber->stats;
     xorcast_subscriber_current(subscriber, &stats_out->version);
     stats_out->digest = subscriber->digest;
+    xci_device_stage_decoding(&subscriber->stage, &stats_out->decoding);
     xorcast_context_memory(subscriber->context, &stats_out->memory);
 }

@@ -249,36 +249,6 @@ static void test_failing_calls(void **state) {
     close_rig(&r);
 }
 
-/* ---- Memory for programs without a toolkit ---- */
-
-static void test_memory(void **state) {
-    (void)state;
-    static const char text[] = "weights";
-    char back[sizeof text] = "";
-    void *memory, *other, *none = &memory;
-    xorcast_memory account;
-    xorcast_context *context = test_device_context(1);
-    must(context, xorcast_device_allocate(context, 1000, &memory));
-    must(context, xorcast_device_allocate(context, 1000, &other));
-    must(context, xorcast_device_allocate(context, 0, &none));
-    assert_null(none);
-    assert_int_equal((uintptr_t)memory % 256, 0);
-    must(context, xorcast_device_copy(context, memory, text, sizeof text));
-    must(context, xorcast_device_copy(context, other, memory, sizeof text));
-    must(context, xorcast_device_copy(context, back, other, sizeof text));
-    assert_string_equal(back, text);
-    xorcast_context_memory(context, &account);
-    assert_int_equal(account.device_high_water_bytes, 0);
-    must(context, xorcast_device_release(context, memory));
-    must(context, xorcast_device_release(context, other));
-    must(context, xorcast_device_release(context, NULL));
-    assert_true(xorcast_device_allocate(context, UINT64_C(1) << 60, &memory) < 0);
-    xorcast_context_destroy(context);
-    context = test_context(1);
-    must(context, xorcast_device_release(context, NULL));
-    xorcast_context_destroy(context);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_windows),
@@ -286,7 +256,6 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_boxes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_short_file, setup, teardown),
         cmocka_unit_test_setup_teardown(test_failing_calls, setup, teardown),
-        cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
