@@ -27,7 +27,7 @@ xorcast_status xci_blob_adopt(xorcast_context *context, void *bytes, uint64_t si
 xorcast_status xci_blob_create(xorcast_context *context, uint64_t size, xci_blob **blob_out) {
     void *bytes;
     /* An empty object too has an address, to which receivers may add. */
-    TRY(xci_allocate(context, size > 0 ? size : 1, &bytes));
+    TRY(xci_allocate(context, size > 0 ? xci_kept_size(size) : 1, &bytes));
     const xorcast_status status = xci_blob_adopt(context, bytes, size, blob_out);
     if (status < 0)
         xci_release(context, bytes);

@@ -13,7 +13,8 @@ typedef struct direct {
 
 static xorcast_status stage_blob(void *user, uint64_t part, const xci_blob *blob) {
     const direct *d = user;
-    return xci_stage_part(d->stage, d->manifest, part, blob->bytes, blob->size);
+    return xci_stage_part(d->stage, d->manifest, part, blob->bytes, blob->size,
+                          (xci_blob *)(uintptr_t)blob);
 }
 
 static xorcast_status stage_one(xci_stage *stage, xci_feed *feed, xci_chain *chain,

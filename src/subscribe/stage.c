@@ -83,6 +83,8 @@ void xci_stage_close(xci_stage *stage) {
     close_workers(stage);
     xci_release(context, stage->groups);
     xci_release(context, stage->ready);
+    xci_release(context, stage->held);
+    xci_keep(context, 0);
     xci_part_records_free(context, &stage->records);
     memset(stage, 0, sizeof *stage);
 }
@@ -93,6 +95,8 @@ void xci_stage_reset(xci_stage *stage) {
          i++)
         if (stage->workers[i].arena != NULL)
             xci_arena_reset(stage->workers[i].arena);
+    while (stage->held_count > 0)
+        xci_blob_drop(stage->held[--stage->held_count]);
     stage->ready_count = stage->ready_bytes = 0;
     stage->payload_bytes = stage->encoded_bytes = 0;
     memset(&stage->counts, 0, sizeof stage->counts);
@@ -266,8 +270,8 @@ static xorcast_status check_blocks(xci_stage_worker *worker, xorcast_bundle *bun
 }
 
 /* Moves the ready blocks, which are in the cache now, to where they stay until they are applied. */
-static xorcast_status keep_ready(xci_stage_worker *worker, xci_staged_group *group) {
-    void *memory, *list;
+static xorcast_status copy_ready(xci_stage_worker *worker, const xci_staged_group *group) {
+    void *memory;
     TRY(xci_arena_take(worker->arena, group->ready_bytes, &memory));
     uint8_t *at = memory;
     const uint8_t *made = worker->made;
@@ -282,20 +286,32 @@ static xorcast_status keep_ready(xci_stage_worker *worker, xci_staged_group *gro
         ready->block = at;
         at += ready->block_bytes;
     }
+    return XORCAST_OK;
+}
+
+/* The group's ready blocks and their list. Blocks that lie in a part which is held stay there, if all
+ * of the group do. */
+static xorcast_status keep_ready(xci_stage_worker *worker, bool held, xci_staged_group *group) {
+    void *list;
+    group->in_part = held && worker->made_bytes == 0;
+    if (!group->in_part)
+        TRY(copy_ready(worker, group));
     TRY(xci_arena_copy(worker->arena, worker->list, group->ready_count * sizeof(xci_ready), &list));
     group->ready = list;
     return XORCAST_OK;
 }
 
 static xorcast_status stage_group(xci_stage *stage, xci_stage_worker *worker,
-                                  const xci_record *record, xci_staged_group *group) {
+                                  const xci_record *record, bool held, xci_staged_group *group) {
     const uint64_t first = stage->bundle->group_first[record->group];
     const xci_place place = {xci_bundle_tensor_of(stage->bundle, first), first, 0};
     const uint8_t *bytes;
     TRY(xci_group_read(&worker->reader, place, record, &bytes));
     worker->made_bytes = 0;
     TRY(check_blocks(worker, stage->bundle, record, bytes, group));
-    return group->ready_count > 0 ? keep_ready(worker, group) : XORCAST_OK;
+    /* a second pass was undone in the worker's memory */
+    held = held && !record->second_pass;
+    return group->ready_count > 0 ? keep_ready(worker, held, group) : XORCAST_OK;
 }
 
 /* ---- A delta ---- */
@@ -372,6 +388,7 @@ typedef struct part_job {
     uint64_t index;
     const uint8_t *bytes;
     uint64_t count;
+    bool held; /* the bytes stay as long as what is staged */
 } part_job;
 
 static xorcast_status check_part(void *user) {
@@ -395,7 +412,7 @@ static xorcast_status stage_item(void *user, uint64_t index, uint32_t worker) {
         return check_part(job);
     const xci_record *record = &stage->records.records[index];
     TRY(check_record(job, record));
-    return stage_group(stage, &stage->workers[worker], record, &stage->groups[index]);
+    return stage_group(stage, &stage->workers[worker], record, job->held, &stage->groups[index]);
 }
 
 static xorcast_status stage_items(part_job *job) {
@@ -405,6 +422,16 @@ static xorcast_status stage_items(part_job *job) {
         return xci_device_stage_part(stage, &beside);
     return xci_pool_run(stage->bundle->context->shared->pool, stage->records.count + 1,
                         stage_item, job);
+}
+
+/* Room in the list of parts that are held. */
+static xorcast_status reserve_held(xci_stage *stage) {
+    void *memory = stage->held;
+    const xorcast_status status =
+        xci_reserve(stage->bundle->context, &memory, &stage->held_capacity,
+                    (stage->held_count + 1) * sizeof(xci_blob *));
+    stage->held = memory;
+    return status;
 }
 
 /* Takes over a group's blocks, behind those of the groups before. */
@@ -427,9 +454,11 @@ static xorcast_status take_group(xci_stage *stage, const xci_staged_group *group
 }
 
 xorcast_status xci_stage_part(xci_stage *stage, const xci_manifest *manifest, uint64_t index,
-                              const uint8_t *bytes, uint64_t count) {
+                              const uint8_t *bytes, uint64_t count, xci_blob *blob) {
     xorcast_context *context = stage->bundle->context;
-    part_job job = {stage, manifest, index, bytes, count};
+    /* Boxes take little of a part: what they take is copied. */
+    const bool held = blob != NULL && stage->bundle->complete;
+    part_job job = {stage, manifest, index, bytes, count, held};
     const xorcast_status listed =
         xci_part_list(context, manifest, index, bytes, count, stage->last_group, &stage->records);
     if (listed < 0)
@@ -440,9 +469,15 @@ xorcast_status xci_stage_part(xci_stage *stage, const xci_manifest *manifest, ui
                                         group_count * sizeof(xci_staged_group));
     stage->groups = memory;
     TRY(status);
+    TRY(reserve_held(stage));
     if (group_count > 0)
         memset(stage->groups, 0, group_count * sizeof(xci_staged_group));
     status = stage_items(&job);
+    bool in_part = false;
+    for (uint64_t i = 0; i < group_count; i++)
+        in_part = in_part || stage->groups[i].in_part;
+    if (in_part)
+        stage->held[stage->held_count++] = xci_blob_hold(blob);
     for (uint64_t i = 0; status == XORCAST_OK && i < group_count; i++) {
         const xci_record *record = &stage->records.records[i];
         status = take_group(stage, &stage->groups[i]);
@@ -494,6 +529,9 @@ xorcast_status xci_stage_finish(xci_stage *stage, const xci_manifest *manifest) 
                  "keyframe",
                  (long long)info->base.step);
     }
+    /* Parts that are held become those of the next version. */
+    if (stage->held_count > 0)
+        xci_keep(context, xci_kept_total(info->delta_bytes));
     stage->finished = true;
     return XORCAST_OK;
 }
@@ -506,7 +544,7 @@ static xorcast_status stage_reader(xci_stage *stage, xci_delta_reader *reader,
         uint64_t count;
         const uint64_t index = reader->next_part;
         TRY(xci_delta_reader_part(reader, &bytes, &count));
-        TRY(xci_stage_part(stage, &reader->manifest, index, bytes, count));
+        TRY(xci_stage_part(stage, &reader->manifest, index, bytes, count, NULL));
     }
     return xci_stage_finish(stage, &reader->manifest);
 }

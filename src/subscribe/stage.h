@@ -7,6 +7,7 @@
 #define XCI_STAGE_H
 
 #include "base/arena.h"
+#include "base/blob.h"
 #include "bundle/bundle.h"
 #include "delta/group_reader.h"
 #include "frame/delta_reader.h"
@@ -39,6 +40,7 @@ typedef struct xci_stage_worker {
 typedef struct xci_staged_group {
     xci_ready *ready; /* in an arena, as are the blocks that they point to */
     uint64_t ready_count, ready_bytes;
+    bool in_part; /* the blocks lie in the part instead */
     xorcast_counts counts;
     xorcast_digest change;
 } xci_staged_group;
@@ -54,6 +56,8 @@ typedef struct xci_stage {
     uint64_t groups_capacity;
     xci_ready *ready; /* by chunk */
     uint64_t ready_count, ready_capacity, ready_bytes;
+    xci_blob **held; /* parts that ready blocks lie in */
+    uint64_t held_count, held_capacity;
     xorcast_counts counts;
     xorcast_digest change;
     bool finished;
@@ -68,9 +72,10 @@ void xci_stage_reset(xci_stage *stage);
  * every byte can compare it. */
 xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest,
                                const xorcast_digest *base);
-/* Part `index`, in order. The bytes are the caller's again afterwards. */
+/* Part `index`, in order. `blob`: what the bytes lie in; it is held until the stage is reset if
+ * blocks can stay there. NULL: the bytes are the caller's again afterwards. */
 xorcast_status xci_stage_part(xci_stage *stage, const xci_manifest *manifest, uint64_t index,
-                              const uint8_t *bytes, uint64_t count);
+                              const uint8_t *bytes, uint64_t count, xci_blob *blob);
 /* All parts are in: new terms minus old terms must be target minus base. BASE_MISMATCH
  * otherwise. */
 xorcast_status xci_stage_finish(xci_stage *stage, const xci_manifest *manifest);
