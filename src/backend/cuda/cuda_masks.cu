@@ -8,9 +8,9 @@
 #include "backend/cuda/cuda_tally.cuh"
 
 #define WARP 32u
-#define WARPS 4u
+#define WARPS 16u
 #define THREADS (WARP * WARPS)
-#define AHEAD 8u /* words that a thread has in flight */
+#define AHEAD 4u /* words of a mask, and old ones, that a thread has in flight */
 
 /* A warp's stretch of a mask, in words of 8 bytes; the last may be shorter. */
 typedef struct xci_cuda_stretch {
@@ -35,20 +35,53 @@ static __device__ __forceinline__ uint64_t d_stretch_word(const xci_cuda_stretch
     return left < 8 ? stretch.words[word] & ((UINT64_C(1) << (8 * left)) - 1) : stretch.words[word];
 }
 
-/* Calls visit(word, mask) for the stretch, a word a lane, rows in rising order; all lanes
- * together. */
+/* Calls visit(word, masks) for the stretch, AHEAD words a lane that are a row apart, where any lane
+ * has one that changes; all lanes together, words rising. */
 template <typename Visit>
-static __device__ __forceinline__ void d_visit_words(const xci_cuda_stretch &stretch, Visit visit) {
-    for (uint32_t row = stretch.begin + threadIdx.x % WARP; row - threadIdx.x % WARP < stretch.end;
-         row += AHEAD * WARP) {
-        uint64_t masks[AHEAD];
+static __device__ __forceinline__ void d_visit_rows_of(const xci_cuda_stretch &stretch,
+                                                       Visit visit) {
+    const uint32_t lane = threadIdx.x % WARP;
+    for (uint32_t row = stretch.begin; row < stretch.end; row += AHEAD * WARP) {
+        uint64_t masks[AHEAD], any = 0;
 #pragma unroll
         for (uint32_t i = 0; i < AHEAD; ++i)
-            masks[i] = d_stretch_word(stretch, row + i * WARP);
+            any |= masks[i] = d_stretch_word(stretch, row + i * WARP + lane);
+        if (__any_sync(UINT32_MAX, any != 0))
+            visit(row + lane, masks);
+    }
+}
+
+/* Where the tally of a stretch is kept, and what it is counted by. */
+typedef struct xci_cuda_counter {
+    xci_cuda_place place;
+    xci_cuda_segments segments;
+    uint32_t element_bytes;
+    xci_cuda_tally tally;
+} xci_cuda_counter;
+
+/* All old words are asked for before the first is needed: they lie anywhere. */
+static __device__ __forceinline__ void d_count_rows(xci_cuda_counter *counter, uint32_t word,
+                                                    const uint64_t *masks) {
+    uint64_t olds[AHEAD];
+    bool placed[AHEAD];
 #pragma unroll
-        for (uint32_t i = 0; i < AHEAD; ++i)
-            if (__any_sync(UINT32_MAX, masks[i] != 0))
-                visit(row + i * WARP, masks[i]);
+    for (uint32_t i = 0; i < AHEAD; ++i) {
+        olds[i] = 0;
+        placed[i] = false;
+        if (masks[i] == 0)
+            continue;
+        const xci_cuda_spot spot = d_first_spot(&counter->place, word + i * WARP);
+        placed[i] = spot.bytes != 0;
+        olds[i] = d_load_spot(spot);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < AHEAD; ++i) {
+        uint64_t kept, key;
+        if (masks[i] == 0)
+            continue;
+        d_count_mask(&counter->tally, masks[i], counter->element_bytes);
+        if (placed[i] && d_find_key(&counter->segments, word + i * WARP, &kept, &key))
+            d_add_change(&counter->tally, olds[i], masks[i], kept, key);
     }
 }
 
@@ -56,30 +89,34 @@ static __device__ __forceinline__ xci_cuda_tally d_tally_stretch(const xci_cuda_
                                                                  const xci_cuda_stretch &stretch,
                                                                  uint64_t index) {
     const xci_cuda_chunk chunk = call.grid.chunks[index];
-    xci_cuda_place place = d_place_of(call.places, index, chunk.bytes);
-    xci_cuda_segments segments = d_segments_of(call.grid, chunk);
-    xci_cuda_tally tally = {};
-    d_visit_words(stretch, [&](uint32_t word, uint64_t mask) {
-        if (mask == 0)
-            return;
-        d_count_mask(&tally, mask, chunk.element_bytes);
-        d_count_change(&tally, &place, &segments, word, mask);
+    xci_cuda_counter counter = {};
+    counter.place = d_place_of(call.places, index, chunk.bytes);
+    counter.segments = d_segments_of(call.grid, chunk);
+    counter.element_bytes = chunk.element_bytes;
+    d_visit_rows_of(stretch, [&](uint32_t word, const uint64_t *masks) {
+        d_count_rows(&counter, word, masks);
     });
-    d_sum_tally(&tally, WARP);
-    return tally;
+    d_sum_tally(&counter.tally, WARP);
+    return counter.tally;
 }
 
 /* Entries of the stretch, from number `at` of the list on. */
 static __device__ __forceinline__ void d_write_stretch(const xci_cuda_stretch &stretch,
                                                        uint32_t *list, uint32_t at) {
-    d_visit_words(stretch, [&](uint32_t word, uint64_t mask) {
-        const uint32_t mine = d_changed_bytes(mask);
-        const uint32_t end = d_group_prefix(mine, WARP);
-        uint32_t *entry = list + at + end - mine;
-        for (uint32_t position = word * 8; mask != 0; mask >>= 8, ++position)
-            if ((mask & 0xff) != 0)
-                *entry++ = d_entry(position, (uint32_t)mask & 0xff);
-        at += __shfl_sync(UINT32_MAX, end, WARP - 1);
+    d_visit_rows_of(stretch, [&](uint32_t word, const uint64_t *masks) {
+#pragma unroll
+        for (uint32_t i = 0; i < AHEAD; ++i) {
+            if (!__any_sync(UINT32_MAX, masks[i] != 0))
+                continue;
+            const uint32_t mine = d_changed_bytes(masks[i]);
+            const uint32_t end = d_group_prefix(mine, WARP);
+            uint32_t *entry = list + at + end - mine;
+            uint32_t position = (word + i * WARP) * 8;
+            for (uint64_t mask = masks[i]; mask != 0; mask >>= 8, ++position)
+                if ((mask & 0xff) != 0)
+                    *entry++ = d_entry(position, (uint32_t)mask & 0xff);
+            at += __shfl_sync(UINT32_MAX, end, WARP - 1);
+        }
     });
 }
 
