@@ -44,7 +44,7 @@ struct opponent {
         size_t *bytes;
     };
     std::vector<piece> pieces;
-    uint64_t stream_bytes;
+    uint64_t kept_bytes, block_bytes; /* with and without what aligns each */
 };
 
 static void must(int status, const char *what) {
@@ -92,7 +92,7 @@ static void drop_pieces(opponent *o) {
         CUDA(cudaFree(piece.bytes));
     }
     o->pieces.clear();
-    o->stream_bytes = 0;
+    o->kept_bytes = o->block_bytes = 0;
 }
 
 static void check_statuses(const opponent *o, size_t count, const char *what) {
@@ -106,11 +106,12 @@ static void keep_piece(opponent *o, size_t count, uint8_t *room, uint64_t capaci
     std::vector<xci_cuda_move> moves;
     std::vector<void *> at;
     for (size_t i = 0; i < count; ++i) {
-        moves.push_back({o->out + i * o->out_bytes, room + o->stream_bytes, sizes[i]});
-        at.push_back(room + o->stream_bytes);
-        o->stream_bytes += (sizes[i] + 15) / 16 * 16;
+        moves.push_back({o->out + i * o->out_bytes, room + o->kept_bytes, sizes[i]});
+        at.push_back(room + o->kept_bytes);
+        o->kept_bytes += (sizes[i] + 15) / 16 * 16;
+        o->block_bytes += sizes[i];
     }
-    must(o->stream_bytes > capacity, "room for what is compressed");
+    must(o->kept_bytes > capacity, "room for what is compressed");
     xci_cuda_move *const moves_at = to_device(moves);
     CUDA(xci_cuda_copy_many(moves_at, count, nullptr));
     CUDA(cudaDeviceSynchronize());
@@ -180,7 +181,7 @@ static void measure_opponent(opponent *o, const version_pair &p, const model &m,
            "\"piece_bytes\":%llu,\"mask_ms\":%.3f,\"compress_ms\":%.3f,\"compress_gb_s\":%.0f,"
            "\"decompress_ms\":%.3f,\"decompress_gb_s\":%.0f,\"xor_ms\":%.3f,\"pause_ms\":%.3f}\n",
            m.name, (unsigned long long)m.bytes, o->compress.data_type, right ? "true" : "false",
-           (unsigned long long)o->stream_bytes,
+           (unsigned long long)o->block_bytes,
            (unsigned long long)(o->compress_temp_bytes + PIECE_BYTES + o->out_bytes * PIECE_CHUNKS),
            (unsigned long long)PIECE_BYTES, median(mask), median(compress),
            1e-6 * (double)m.bytes / median(compress), median(decompress),
