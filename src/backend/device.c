@@ -177,6 +177,20 @@ void xci_pinned_release(xorcast_context *context, xci_device_memory *memory) {
     *memory = (xci_device_memory){NULL, 0};
 }
 
+xorcast_status xci_device_owns(xorcast_context *context, xci_device_stretch *known,
+                               const void *address, bool *owns_out) {
+    const xci_device *device = context->shared->device;
+    const uintptr_t at = (uintptr_t)address;
+    uint64_t bytes;
+    if (at < known->begin || at - known->begin >= known->bytes) {
+        XCI_DEVICE(context, "look up an address",
+                   device->ops->owns(device->handle, address, &bytes));
+        *known = (xci_device_stretch){at, bytes};
+    }
+    *owns_out = known->bytes > 0;
+    return XORCAST_OK;
+}
+
 /* ---- Streams and events ---- */
 
 void xci_stream_close(xorcast_context *context, void **stream) {

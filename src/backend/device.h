@@ -59,8 +59,8 @@ typedef struct xci_device_ops {
     int (*open)(int ordinal, void **device_out);
     void (*close)(void *device);
     int (*describe)(void *device, xci_device_about *about_out);
-    /* Whether an address is memory of this device. */
-    int (*owns)(void *device, const void *address, bool *owns_out);
+    /* How many bytes an allocation of this device has from an address on; 0: it is none of its. */
+    int (*owns)(void *device, const void *address, uint64_t *bytes_out);
 
     /* 256-byte aligned, uninitialised. Release waits for work that uses it. */
     int (*allocate)(void *device, uint64_t bytes, void **memory_out);
@@ -164,6 +164,15 @@ xorcast_status xci_device_reserve(xorcast_context *context, xci_device_memory *m
 
 /* Why the Decompression Engine cannot decode LZ4 here, in words, or what it can; true: it can. */
 bool xci_engine_words(const xci_device_about *about, char *words, size_t bytes);
+
+/* A stretch of memory that the device is known to own; zeroed: none yet. Tensors that lie beside
+ * each other are looked up once. */
+typedef struct xci_device_stretch {
+    uintptr_t begin;
+    uint64_t bytes;
+} xci_device_stretch;
+xorcast_status xci_device_owns(xorcast_context *context, xci_device_stretch *known,
+                               const void *address, bool *owns_out);
 
 /* Both close what is open and set it to NULL; a stream is waited for. */
 void xci_stream_close(xorcast_context *context, void **stream);

@@ -207,15 +207,17 @@ bool fake_is_engine(const void *address, uint64_t bytes) {
     return is;
 }
 
-static bool owned_by(const void *address, int ordinal) {
+static uint64_t owned_from(const void *address, int ordinal) {
     const block *found = block_of(address, 1);
-    return found != NULL && found->owner == ordinal;
+    return found != NULL && found->owner == ordinal
+               ? found->at + found->bytes - ((uintptr_t)address - (uintptr_t)seen)
+               : 0;
 }
 
-int fake_owns(void *device, const void *address, bool *owns_out) {
+int fake_owns(void *device, const void *address, uint64_t *bytes_out) {
     const int error = fake_call();
     pthread_mutex_lock(&lock);
-    *owns_out = owned_by(address, ((fake_device *)device)->ordinal);
+    *bytes_out = owned_from(address, ((fake_device *)device)->ordinal);
     pthread_mutex_unlock(&lock);
     return error;
 }

@@ -65,7 +65,7 @@ void fake_streams_close(fake_device *device);
 int fake_put(void *device, void *stream, const fake_work *work);
 int fake_run_all(void *device);
 
-int fake_owns(void *device, const void *address, bool *owns_out);
+int fake_owns(void *device, const void *address, uint64_t *bytes_out);
 int fake_allocate(void *device, uint64_t bytes, void **memory_out);
 int fake_release(void *device, void *memory);
 int fake_allocate_engine(void *device, uint64_t bytes, void **memory_out);

@@ -32,9 +32,9 @@ int fake_copy_now(void *device, void *to, const void *from, uint64_t bytes) {
 
 int fake_copy_peer(void *device, void *to, void *from_device, const void *from, uint64_t bytes,
                    void *stream) {
-    bool owns = false;
-    const int error = fake_owns(from_device, from, &owns);
-    if (error == 0 && !owns)
+    uint64_t owned = 0;
+    const int error = fake_owns(from_device, from, &owned);
+    if (error == 0 && owned == 0)
         fake_stop("a copy from a device that does not own the memory");
     return error != 0 ? error : fake_copy(device, to, from, bytes, stream);
 }

@@ -31,6 +31,7 @@ static CUresult(CUDAAPI *push_context)(CUcontext context);
 static CUresult(CUDAAPI *pop_context)(CUcontext *context_out);
 static CUresult(CUDAAPI *retain_primary)(CUcontext *context_out, CUdevice device);
 static CUresult(CUDAAPI *release_primary)(CUdevice device);
+static CUresult(CUDAAPI *address_range)(CUdeviceptr *begin_out, size_t *bytes_out, CUdeviceptr at);
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static cudaError_t calls_found;
@@ -43,6 +44,8 @@ static void find_calls(void) {
         error = xci_cuda_find_call("cuDevicePrimaryCtxRetain", 7000, &retain_primary);
     if (error == cudaSuccess)
         error = xci_cuda_find_call("cuDevicePrimaryCtxRelease", 11000, &release_primary);
+    if (error == cudaSuccess)
+        error = xci_cuda_find_call("cuMemGetAddressRange", 3020, &address_range);
     calls_found = error;
 }
 
@@ -171,13 +174,23 @@ static int describe(void *device, xci_device_about *about_out) {
     return error;
 }
 
-static int owns(void *device, const void *address, bool *owns_out) {
+static cudaError_t measure_stretch(int ordinal, const void *address, uint64_t *bytes_out) {
+    const CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
     struct cudaPointerAttributes attributes;
+    CUdeviceptr begin;
+    size_t bytes;
+    const cudaError_t error = cudaPointerGetAttributes(&attributes, address);
+    if (error != cudaSuccess)
+        return error;
+    *bytes_out = attributes.type == cudaMemoryTypeDevice && attributes.device == ordinal;
+    if (*bytes_out != 0 && address_range(&begin, &bytes, at) == CUDA_SUCCESS)
+        *bytes_out = begin + bytes - at;
+    return cudaSuccess;
+}
+
+static int owns(void *device, const void *address, uint64_t *bytes_out) {
     int error;
-    ON(device, error, cudaPointerGetAttributes(&attributes, address));
-    if (error == 0)
-        *owns_out =
-            attributes.type == cudaMemoryTypeDevice && attributes.device == ordinal_of(device);
+    ON(device, error, measure_stretch(ordinal_of(device), address, bytes_out));
     return error;
 }
 
