@@ -4,6 +4,7 @@
 #include "cli_bench.h"
 
 #include "cli_commands.h"
+#include "cli_device.h"
 #include "cli_info.h"
 #include "cli_stop.h"
 #include "cli_weights.h"
@@ -32,6 +33,7 @@ static const char *const phase_texts[PHASES] = {
 typedef struct side {
     cli_session session;
     void *memory;
+    void *on_device; /* the weights, with --device; `memory` is what is copied there */
     xorcast_bundle *bundle;
 } side;
 
@@ -43,7 +45,12 @@ typedef struct bench {
     xorcast_publisher *publisher;
     xorcast_subscriber *subscriber;
     xorcast_publisher_stats stats;
+    xorcast_decoding decoding; /* of the last version */
     double bound_bytes; /* of the first version */
+    bool has_device;
+    xorcast_device device;
+    xorcast_device_rates rates;
+    char no_device[256]; /* why there is none */
     uint64_t times[PHASES][MOST_REPEATS];
     uint64_t medians[PHASES];
 } bench;
@@ -57,6 +64,35 @@ static xorcast_status must(bench *b, side *of, xorcast_status status) {
     return status;
 }
 
+/* The side's weights as they are in host memory, to where they are measured; and back. */
+static xorcast_status store(bench *b, side *of) {
+    if (of->on_device == NULL)
+        return XORCAST_OK;
+    return must(b, of,
+                xorcast_device_copy(of->session.context, of->on_device, of->memory, b->bytes));
+}
+
+static xorcast_status load(bench *b, side *of) {
+    if (of->on_device == NULL)
+        return XORCAST_OK;
+    return must(b, of,
+                xorcast_device_copy(of->session.context, of->memory, of->on_device, b->bytes));
+}
+
+/* A machine without a GPU is none with a failure, unless the weights were to lie there. */
+static xorcast_status find_device(bench *b) {
+    xorcast_status status = xorcast_context_device(b->session->context, &b->device);
+    if (status == XORCAST_OK)
+        status = xorcast_device_measure(b->session->context, &b->rates);
+    b->has_device = status == XORCAST_OK;
+    if (b->has_device || b->session->options.device)
+        return status;
+    xorcast_error error;
+    xorcast_last_error(b->session->context, &error);
+    snprintf(b->no_device, sizeof b->no_device, "%.*s", (int)sizeof b->no_device - 1, error.text);
+    return XORCAST_OK;
+}
+
 static xorcast_status open_side(bench *b, side *of) {
     of->session = (cli_session){.command = b->session->command, .options = b->session->options};
     xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
@@ -68,6 +104,9 @@ static xorcast_status open_side(bench *b, side *of) {
         return cli_fail(b->session, XORCAST_NO_HOST_MEMORY, 0,
                         "no memory for %s of weights; try less with --bytes",
                         cli_bytes((double)b->bytes).text);
+    if (b->session->options.device)
+        CLI_TRY(
+            must(b, of, xorcast_device_allocate(of->session.context, b->bytes, &of->on_device)));
     CLI_TRY(must(b, of, xorcast_bundle_create(of->session.context, NULL, &of->bundle)));
     for (uint64_t at = 0, i = 0; at < b->bytes; at += TENSOR_BYTES, i++) {
         char name[40];
@@ -80,7 +119,8 @@ static xorcast_status open_side(bench *b, side *of) {
         tensor.shape = shape;
         tensor.rank = 1;
         tensor.bytes = bytes;
-        tensor.data = (uint8_t *)of->memory + at;
+        tensor.data = (uint8_t *)(of->on_device != NULL ? of->on_device : of->memory) + at;
+        tensor.memory_kind = of->on_device != NULL ? XORCAST_MEMORY_DEVICE : XORCAST_MEMORY_HOST;
         CLI_TRY(must(b, of, xorcast_bundle_add(of->bundle, &tensor)));
     }
     return must(b, of, xorcast_bundle_seal(of->bundle, NULL));
@@ -88,6 +128,8 @@ static xorcast_status open_side(bench *b, side *of) {
 
 static void close_side(const bench *b, side *of) {
     xorcast_bundle_destroy(of->bundle);
+    if (of->on_device != NULL)
+        xorcast_device_release(of->session.context, of->on_device);
     xorcast_context_destroy(of->session.context);
     cli_memory_drop(of->memory, b->bytes);
 }
@@ -95,10 +137,13 @@ static void close_side(const bench *b, side *of) {
 static xorcast_status open_all(bench *b) {
     char url[64];
     xorcast_publisher_options options = XORCAST_PUBLISHER_OPTIONS_INIT;
+    CLI_TRY(find_device(b));
     CLI_TRY(open_side(b, &b->trainer));
     CLI_TRY(open_side(b, &b->sampler));
     cli_bench_fill(b->trainer.memory, b->bytes);
     memcpy(b->sampler.memory, b->trainer.memory, b->bytes);
+    CLI_TRY(store(b, &b->trainer));
+    CLI_TRY(store(b, &b->sampler));
     snprintf(url, sizeof url, "inproc:bench-%ld", (long)getpid());
     options.run = "bench";
     options.encoding = b->session->options.encoding;
@@ -163,7 +208,17 @@ static xorcast_status take_version(bench *b, uint64_t step, uint64_t *times) {
     CLI_TRY(must(b, &b->sampler, xorcast_subscriber_wait(b->subscriber, DEADLINE_MS)));
     times[STAGE] = staged - begin;
     times[COMMIT] = cli_now_ns() - staged;
+    xorcast_subscriber_stats taken;
+    xorcast_subscriber_get_stats(b->subscriber, &taken);
+    b->decoding = taken.decoding;
     return XORCAST_OK;
+}
+
+/* Both versions read: by these cores, or at the rate at which a copy moves the device's memory. */
+static uint64_t read_time(const bench *b) {
+    if (b->session->options.device)
+        return (uint64_t)(2 * (double)b->bytes / (double)b->rates.memory * 1e9);
+    return cli_bench_read(b->trainer.memory, b->sampler.memory, b->bytes, b->threads);
 }
 
 /* The first version touches all memory that a version needs and is not counted. */
@@ -173,7 +228,8 @@ static xorcast_status measure(bench *b) {
         uint64_t times[PHASES];
         xorcast_digest digest;
         cli_bench_change(b->trainer.memory, b->bytes, o->density, step);
-        times[READ] = cli_bench_read(b->trainer.memory, b->sampler.memory, b->bytes, b->threads);
+        CLI_TRY(store(b, &b->trainer));
+        times[READ] = read_time(b);
         if (step == 1)
             CLI_TRY(measure_bound(b));
         CLI_TRY(publish_version(b, step, times));
@@ -184,6 +240,7 @@ static xorcast_status measure(bench *b) {
         for (uint32_t i = 0; i < PHASES && step > 1; i++)
             b->times[i][step - 2] = times[i];
     }
+    CLI_TRY(load(b, &b->sampler));
     if (memcmp(b->trainer.memory, b->sampler.memory, b->bytes) != 0)
         return cli_fail(b->session, XORCAST_WEIGHTS_WRONG, 0,
                         "the sampler's weights differ from the trainer's");
@@ -215,23 +272,42 @@ static void print_json(const bench *b) {
     cli_json_open(&json, "delta");
     cli_info_json(&json, &b->stats.delta);
     cli_json_close(&json);
+    cli_json_bool(&json, "weights_on_device", b->session->options.device);
+    cli_json_text(&json, "decoding", b->decoding.why);
+    if (b->has_device) {
+        cli_json_open(&json, "device");
+        cli_device_json(&json, &b->device, &b->rates);
+        cli_json_close(&json);
+    } else {
+        cli_json_null(&json, "device");
+    }
     cli_json_end(&json);
 }
 
 static void print_text(const bench *b) {
     const xorcast_delta_info *delta = &b->stats.delta;
-    printf("%s of BF16 weights, %u threads, %s of bytes changed in a version, median of %llu\n",
-           cli_bytes((double)b->bytes).text, b->threads,
+    const bool on_device = b->session->options.device;
+    printf("%s of BF16 weights in %s memory, %u threads, %s of bytes changed in a version, median "
+           "of %llu\n",
+           cli_bytes((double)b->bytes).text, on_device ? "GPU" : "host", b->threads,
            cli_percent((double)delta->counts.bytes_changed, (double)b->bytes).text,
            (unsigned long long)b->session->options.repeat);
     printf("%-8s %10s %12s %12s\n", "", "time", "of weights", "read bound");
     for (uint32_t i = 0; i < PHASES; i++)
         printf("%-8s %10s %12s %11.2fx  %s\n", phase_names[i], cli_time(b->medians[i]).text,
                cli_rate((double)b->bytes, (double)b->medians[i]).text,
-               (double)b->medians[READ] / (double)b->medians[i], phase_texts[i]);
+               (double)b->medians[READ] / (double)b->medians[i],
+               i == READ && on_device ? "both at the rate of a copy in GPU memory: the bound"
+                                      : phase_texts[i]);
     printf("delta %s, ratio %s, entropy bound %s\n", cli_bytes((double)delta->delta_bytes).text,
            cli_ratio((double)b->bytes, (double)delta->delta_bytes).text,
            cli_bytes(b->bound_bytes).text);
+    if (b->has_device)
+        cli_device_line(&b->device, &b->rates);
+    else
+        printf("no GPU: %s\n", b->no_device);
+    if (on_device)
+        printf("decoded by %s\n", b->decoding.why);
 }
 
 static uint32_t thread_count(const cli_options *o) {

@@ -2,6 +2,7 @@
  * its chunks are in. */
 #include "cli_choices.h"
 #include "cli_commands.h"
+#include "cli_device.h"
 #include "cli_files.h"
 #include "cli_info.h"
 #include "cli_words.h"
@@ -69,59 +70,6 @@ static void print_sizes(const xorcast_delta_info *info) {
            cli_count(info->group_bytes).text);
 }
 
-/* ---- The device ----------------------------------------------------------------------------- */
-
-static void device_json(const xorcast_device *device) {
-    cli_json json = cli_json_begin(stdout);
-    cli_json_text(&json, "event", "device");
-    cli_json_text(&json, "backend", device->backend);
-    cli_json_signed(&json, "number", device->number);
-    cli_json_text(&json, "name", device->name);
-    cli_json_text(&json, "architecture", device->architecture);
-    cli_json_count(&json, "processors", device->processors);
-    cli_json_count(&json, "driver_version", device->driver_version);
-    cli_json_count(&json, "memory_bytes", device->memory_bytes);
-    cli_json_count(&json, "free_bytes", device->free_bytes);
-    cli_json_text(&json, "pci", device->pci);
-    cli_json_text(&json, "pci_link", device->pci_link);
-    cli_json_bool(&json, "decompresses_lz4", (device->decompress_mask & 4) != 0);
-    cli_json_count(&json, "decompress_mask", device->decompress_mask);
-    cli_json_count(&json, "decompress_max_bytes", device->decompress_max_bytes);
-    cli_json_end(&json);
-}
-
-static void print_device(const xorcast_device *device) {
-    line("device");
-    printf("%s %d, %s (%s), %u processors\n", device->backend, device->number, device->name,
-           device->architecture, device->processors);
-    line("memory");
-    printf("%s, %s free\n", cli_bytes((double)device->memory_bytes).text,
-           cli_bytes((double)device->free_bytes).text);
-    line("bus");
-    printf("%s %s\n", device->pci, device->pci_link);
-    line("driver");
-    printf("%u.%u\n", device->driver_version / 1000, device->driver_version % 1000 / 10);
-    line("engine");
-    if (device->decompress_mask == 0)
-        printf("none: blocks are decoded by the library's kernels\n");
-    else
-        printf("decompresses%s%s%s, up to %s at once\n",
-               device->decompress_mask & 4 ? " LZ4" : "",
-               device->decompress_mask & 2 ? " Snappy" : "",
-               device->decompress_mask & 1 ? " Deflate" : "",
-               cli_bytes((double)device->decompress_max_bytes).text);
-}
-
-static xorcast_status inspect_device(cli_session *session) {
-    xorcast_device device;
-    CLI_TRY(xorcast_context_device(session->context, &device));
-    if (session->options.json)
-        device_json(&device);
-    else if (!session->options.quiet)
-        print_device(&device);
-    return XORCAST_OK;
-}
-
 xorcast_status cli_inspect(cli_session *session) {
     const char *path = session->options.operands[0];
     if (session->options.device != (path == NULL))
@@ -129,7 +77,7 @@ xorcast_status cli_inspect(cli_session *session) {
                         "it is either xorcast inspect DELTA or xorcast inspect --device; see "
                         "'xorcast inspect --help'");
     if (session->options.device)
-        return inspect_device(session);
+        return cli_device(session);
     xorcast_delta_info info;
     xorcast_delta_choices choices;
     cli_source source;

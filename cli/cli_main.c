@@ -82,9 +82,12 @@ static const command commands[] = {
      "  xorcast follow tcp:127.0.0.1:40123 step_000000 --until 12 -o step_000012\n"},
     {"bench", CLI_BENCH, 0, 0, cli_bench, "", "measure this machine in memory",
      "Makes weights and changes from a seed, publishes and applies versions within this process,\n"
-     "and shows each phase beside the time that reading the same bytes takes.\n"
+     "and shows each phase beside the time that reading the same bytes takes. Then tells what "
+     "this\n"
+     "machine's GPU can do, if it has one.\n"
      "\n"
      "example:\n"
+     "  xorcast bench --device --bytes 8g\n"
      "  xorcast bench --bytes 1g --density 0.0005 --threads 1 --second-pass none\n"},
     {"bench codecs", CLI_CODECS, 1, 1, cli_bench_codecs, "DIRECTORY",
      "compare codecs on a directory of checkpoints",
@@ -209,6 +212,7 @@ static xorcast_status open_context(cli_session *session) {
     const cli_options *o = &session->options;
     xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
     options.threads = (uint32_t)o->threads;
+    options.backend = o->backend;
     options.scratch_limit_bytes = o->scratch_bytes;
     options.log_level = o->quiet ? XORCAST_LOG_ERROR : XORCAST_LOG_WARNING;
     options.log = o->json ? log_json : NULL;

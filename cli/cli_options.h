@@ -40,7 +40,7 @@ typedef struct cli_options {
     uint64_t until, versions;
     uint64_t bytes, repeat;
     double density;
-    const char *svg, *only;
+    const char *svg, *only, *backend;
 } cli_options;
 
 /* Reads the arguments after the command's name into `options_out`. False: `problem` says what is

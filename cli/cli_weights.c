@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define PLACE_BYTES 64u /* alignment of each tensor: vector loads cross no cache line */
+#define PLACE_BYTES 256u /* alignment of each tensor: of cache lines, and as devices like it */
 
 void *cli_memory_take(uint64_t bytes) {
     void *memory = mmap(NULL, bytes == 0 ? 1 : bytes, PROT_READ | PROT_WRITE,
@@ -40,20 +40,34 @@ static xorcast_status measure(xorcast_bundle *from, uint64_t *count_out, uint64_
     return status == XORCAST_NOT_FOUND ? XORCAST_OK : status;
 }
 
-static xorcast_status build(cli_session *session, xorcast_bundle *from, cli_weights *weights) {
-    uint64_t count;
-    CLI_TRY(measure(from, &count, &weights->memory_bytes));
+static xorcast_status take_memory(cli_session *session, cli_weights *weights) {
+    const char *backend = session->options.backend;
+    weights->context = session->context;
+    weights->on_device = backend != NULL && strcmp(backend, "cpu") != 0;
+    if (weights->on_device)
+        return weights->memory_bytes == 0
+                   ? XORCAST_OK
+                   : xorcast_device_allocate(session->context, weights->memory_bytes,
+                                             &weights->memory);
     weights->memory = cli_memory_take(weights->memory_bytes);
     if (weights->memory == NULL)
         return cli_fail(session, XORCAST_NO_HOST_MEMORY, errno,
                         "no memory for %llu bytes of weights",
                         (unsigned long long)weights->memory_bytes);
+    return XORCAST_OK;
+}
+
+static xorcast_status build(cli_session *session, xorcast_bundle *from, cli_weights *weights) {
+    uint64_t count;
+    CLI_TRY(measure(from, &count, &weights->memory_bytes));
+    CLI_TRY(take_memory(session, weights));
     CLI_TRY(xorcast_bundle_create(session->context, NULL, &weights->bundle));
     uint8_t *at = weights->memory;
     for (uint64_t i = 0; i < count; i++) {
         xorcast_tensor tensor;
         CLI_TRY(xorcast_bundle_describe(from, i, &tensor));
         tensor.data = at;
+        tensor.memory_kind = weights->on_device ? XORCAST_MEMORY_DEVICE : XORCAST_MEMORY_HOST;
         CLI_TRY(xorcast_bundle_add(weights->bundle, &tensor));
         at += place_bytes(tensor.bytes);
     }
@@ -75,7 +89,10 @@ xorcast_status cli_weights_open(cli_session *session, const char *path, cli_weig
 
 void cli_weights_close(cli_weights *weights) {
     xorcast_bundle_destroy(weights->bundle);
-    cli_memory_drop(weights->memory, weights->memory_bytes);
+    if (weights->on_device)
+        xorcast_device_release(weights->context, weights->memory);
+    else
+        cli_memory_drop(weights->memory, weights->memory_bytes);
     memset(weights, 0, sizeof *weights);
 }
 

@@ -1,18 +1,21 @@
-/* A checkpoint's weights in memory of this process, as a trainer or sampler has them. Owns the
- * memory and the bundle over it. */
+/* A checkpoint's weights in memory of this process, or of its device, as a trainer or sampler has
+ * them. Owns the memory and the bundle over it. */
 #ifndef CLI_WEIGHTS_H
 #define CLI_WEIGHTS_H
 
 #include "cli_session.h"
 
 typedef struct cli_weights {
+    xorcast_context *context;
     xorcast_bundle *bundle;
     void *memory;
+    bool on_device;
     uint64_t memory_bytes;
     xorcast_layout layout;
 } cli_weights;
 
-/* Brings the checkpoint at `path` into new memory. */
+/* Brings the checkpoint at `path` into new memory, of the device if a backend for one was asked
+ * for. */
 xorcast_status cli_weights_open(cli_session *session, const char *path, cli_weights *weights);
 void cli_weights_close(cli_weights *weights);
 

@@ -70,7 +70,11 @@ target_link_options(xorcast_cuda PRIVATE
     -Wl,--exclude-libs,ALL -Wl,-z,defs -static-libgcc -static-libstdc++)
 set(XORCAST_HAVE_CUDA ON)
 
-# A program over the kernels, in C or CUDA.
+# The kit: tests and benchmarks of the GPU, installed as one folder that needs a driver only, for
+# machines without tools to build anything. `./run build-gpu` makes it.
+install(TARGETS xorcast_cuda LIBRARY DESTINATION . COMPONENT gpu_kit EXCLUDE_FROM_ALL)
+
+# A program over the kernels, in C or CUDA; part of the kit.
 function(xorcast_gpu_program target source folder)
     add_executable(${target} ${source})
     cmake_path(GET source STEM stem)
@@ -79,11 +83,14 @@ function(xorcast_gpu_program target source folder)
         CUDA_ARCHITECTURES "${architectures}" CUDA_RUNTIME_LIBRARY Static)
     target_include_directories(${target} PRIVATE
         ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/bench)
-    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--threads=0>")
+    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--threads=0>"
+        "$<$<COMPILE_LANGUAGE:C>:-Wall;-Wextra>")
+    target_compile_definitions(${target} PRIVATE "$<$<COMPILE_LANGUAGE:C>:_GNU_SOURCE=>")
     # By its file: the flags that C code gets through the target are none of nvcc's.
     add_dependencies(${target} xorcast_static)
     target_link_libraries(${target} PRIVATE
         $<TARGET_FILE:xorcast_static> xorcast_kernels xorcast_dependencies)
+    install(TARGETS ${target} RUNTIME DESTINATION ${folder} COMPONENT gpu_kit EXCLUDE_FROM_ALL)
 endfunction()
 
 if(XORCAST_PROGRAMS)
@@ -91,9 +98,18 @@ if(XORCAST_PROGRAMS)
     foreach(source IN LISTS gpu_benches)
         cmake_path(GET source STEM name)
         file(STRINGS ${source} program REGEX "^int main\\(")
-        if(NOT program) # something that others include or load
-            continue()
+        if(program)
+            xorcast_gpu_program(bench_cuda_${name} ${source} bench/cuda)
+        else() # for programs in other languages: bench/peers
+            add_library(bench_cuda_${name} MODULE ${source})
+            set_target_properties(bench_cuda_${name} PROPERTIES
+                PREFIX "" OUTPUT_NAME ${name} CUDA_ARCHITECTURES "${architectures}"
+                LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench/peers
+                POSITION_INDEPENDENT_CODE ON CUDA_RUNTIME_LIBRARY Static)
+            target_include_directories(bench_cuda_${name} PRIVATE ${PROJECT_SOURCE_DIR}/bench)
+            target_link_libraries(bench_cuda_${name} PRIVATE xorcast_kernels)
+            install(TARGETS bench_cuda_${name}
+                LIBRARY DESTINATION bench/peers COMPONENT gpu_kit EXCLUDE_FROM_ALL)
         endif()
-        xorcast_gpu_program(bench_cuda_${name} ${source} bench/cuda)
     endforeach()
 endif()

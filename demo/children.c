@@ -50,8 +50,11 @@ bool child_start(child *sampler, const settings *run, uint64_t index, const char
     char seed_option[] = "--seed";
     char format_option[] = "--dtype";
     char url_option[] = "--url";
-    char *const arguments[] = {program,       role,   name,       seed_option, seed,
-                               format_option, format, url_option, address,     NULL};
+    char backend_option[] = "--backend";
+    char backend[8];
+    (void)snprintf(backend, sizeof backend, "%s", run->backend);
+    char *const arguments[] = {program, role,       name,    seed_option,    seed,    format_option,
+                               format,  url_option, address, backend_option, backend, NULL};
     const int error = spawn(&sampler->process, ends[1], arguments);
     (void)close(ends[1]);
     if (error != 0) {

@@ -126,21 +126,35 @@ static void draw_live_line(const display *self) {
 
 /* ---- Reports ----------------------------------------------------------------------------------*/
 
-void display_begin(display *self, const exported *weights, const char *url) {
+static void print_place(const settings *run, const weights_bundle *sync) {
+    const xorcast_device *device = &sync->device;
+    if (sync->on_gpu != NULL)
+        (void)printf("Published weights and the samplers' live weights are on the GPU: %s %d, %s "
+                     "(%s);\nthe policy computes on the host, from copies.\n",
+                     device->backend, device->number, device->name, device->architecture);
+    else
+        (void)printf("Published weights and the samplers' live weights are in host memory.\n");
+    if (run->no_gpu[0] != 0)
+        (void)printf("No GPU is used: %s.\n", run->no_gpu);
+}
+
+void display_begin(display *self, const weights_bundle *sync, const char *url) {
     const settings *run = self->run;
+    const exported *weights = sync->weights;
     if (run->json) {
-        json_begin(run, weights, url);
+        json_begin(run, sync, url);
         return;
     }
     (void)printf("A policy of %.1f million parameters learns to say four digits backwards.\n"
                  "%zu tensors, %s as %s; the trainer publishes at %s, %d samplers follow.\n"
-                 "%llu steps of warm-up at %g, %llu steps of RL at %g, seed %llu.\n\n",
+                 "%llu steps of warm-up at %g, %llu steps of RL at %g, seed %llu.\n",
                  (double)weights->table.value_count / 1e6, weights->tensor_count,
                  bytes_in_words((double)weights->total_bytes).text, export_format_name(run->format),
                  url, SAMPLERS, (unsigned long long)run->warmup_steps, run->warmup_rate,
                  (unsigned long long)(run->steps - run->warmup_steps), run->rl_rate,
                  (unsigned long long)run->seed);
-    (void)printf("%4s %-5s%7s %8s %8s %8s %9s %8s %9s %8s %8s %8s %8s  %s\n", "step", "phase",
+    print_place(run, sync);
+    (void)printf("\n%4s %-5s%7s %8s %8s %8s %9s %8s %9s %8s %8s %8s %8s  %s\n", "step", "phase",
                  "reward", "bits %", "bytes %", "elems %", "wire", "ratio", "bound", "encode",
                  "ship", "stage", "pause", "digest");
     (void)fflush(stdout);

@@ -6,6 +6,7 @@
 
 #include "messages.h"
 #include "settings.h"
+#include "weights_bundle.h"
 
 typedef struct sampler_report {
     stamp drawn_from; /* version of the rollouts that this step learned from */
@@ -22,7 +23,8 @@ typedef struct step_report {
     uint64_t bytes_changed, full_bytes, wire_bytes;       /* of one sampler */
     double bound_bytes;
     uint64_t encode_ns;  /* diff and encode, second pass and checksums, shadow */
-    uint64_t publish_ns; /* from begin to finish, with the measuring of the bound */
+    uint64_t publish_ns; /* from begin to finish, with the measuring of the bound and the store */
+    uint64_t store_ns; /* new weights from the host to the GPU, if they are published from there */
     uint64_t learn_ns;
     stamp version;
     sampler_report samplers[SAMPLERS];
@@ -45,7 +47,7 @@ typedef struct display display;
 display *display_create(const settings *run);
 void display_destroy(display *self);
 
-void display_begin(display *self, const exported *weights, const char *url);
+void display_begin(display *self, const weights_bundle *sync, const char *url);
 void display_step(display *self, const step_report *report);
 void display_end(display *self, const end_report *report);
 

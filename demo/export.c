@@ -90,6 +90,7 @@ exported *export_create(export_format format) {
         return NULL;
     }
     memset(weights->memory, 0, memory_bytes);
+    weights->memory_bytes = memory_bytes;
     unsigned char *place = weights->memory;
     for (size_t i = 0; i < weights->tensor_count; i++) {
         weights->tensors[i].data = place;

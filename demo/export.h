@@ -41,7 +41,8 @@ typedef struct exported {
     export_tensor tensors[3 * PARAMETER_COUNT];
     export_parts parts[PARAMETER_COUNT];
     unsigned char *memory; /* of all tensors, each at a multiple of 64 */
-    size_t total_bytes;    /* of the tensors, without the gaps between them */
+    size_t memory_bytes;
+    size_t total_bytes; /* of the tensors, without the gaps between them */
 } exported;
 
 /* Zeroed tensors, to be filled by export_write or by a subscriber. NULL: out of memory. */

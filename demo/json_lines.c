@@ -1,5 +1,5 @@
 /* Reports as JSON lines. All strings that are written are the demo's own, without anything to
- * escape. */
+ * escape, but for the name of a GPU. */
 #include "json_lines.h"
 
 #include <stdio.h>
@@ -10,14 +10,25 @@ static void print_stamp(const char *name, const stamp *version) {
                  (unsigned long long)version->digest[1]);
 }
 
-void json_begin(const settings *run, const exported *weights, const char *url) {
+/* Without what JSON would have escaped; no GPU has such a name. */
+static void print_name(const char *name) {
+    for (; *name != 0; name++)
+        if (*name >= ' ' && *name != '"' && *name != '\\')
+            (void)putchar(*name);
+}
+
+void json_begin(const settings *run, const weights_bundle *sync, const char *url) {
+    const exported *weights = sync->weights;
     (void)printf("{\"type\":\"begin\",\"dtype\":\"%s\",\"seed\":%llu,\"steps\":%llu,"
                  "\"warmup_steps\":%llu,\"warmup_rate\":%g,\"rl_rate\":%g,\"samplers\":%d,"
-                 "\"parameters\":%zu,\"tensors\":%zu,\"full_bytes\":%zu,\"url\":\"%s\"}\n",
+                 "\"parameters\":%zu,\"tensors\":%zu,\"full_bytes\":%zu,\"url\":\"%s\","
+                 "\"backend\":\"%s\",\"device\":\"",
                  export_format_name(run->format), (unsigned long long)run->seed,
                  (unsigned long long)run->steps, (unsigned long long)run->warmup_steps,
                  run->warmup_rate, run->rl_rate, SAMPLERS, weights->table.value_count,
-                 weights->tensor_count, weights->total_bytes, url);
+                 weights->tensor_count, weights->total_bytes, url, run->backend);
+    print_name(sync->device.name);
+    (void)printf("\"}\n");
     (void)fflush(stdout);
 }
 
@@ -28,11 +39,11 @@ static void print_sampler(const sampler_report *sampler) {
     (void)printf(",");
     print_stamp("synced", &synced->version);
     (void)printf(",\"wire_bytes\":%llu,\"follow_ns\":%llu,\"overlap_ns\":%llu,\"ship_ns\":%llu,"
-                 "\"stage_ns\":%llu,\"commit_ns\":%llu,\"pause_ns\":%llu}",
+                 "\"stage_ns\":%llu,\"commit_ns\":%llu,\"pause_ns\":%llu,\"load_ns\":%llu}",
                  (unsigned long long)synced->wire_bytes, (unsigned long long)synced->follow_ns,
                  (unsigned long long)synced->overlap_ns, (unsigned long long)synced->ship_ns,
                  (unsigned long long)synced->stage_ns, (unsigned long long)synced->commit_ns,
-                 (unsigned long long)synced->pause_ns);
+                 (unsigned long long)synced->pause_ns, (unsigned long long)synced->load_ns);
 }
 
 void json_step(const step_report *report) {
@@ -40,7 +51,7 @@ void json_step(const step_report *report) {
                  "\"bits_changed_percent\":%.6g,\"bytes_changed_percent\":%.6g,"
                  "\"elements_changed_percent\":%.6g,\"bytes_changed\":%llu,\"full_bytes\":%llu,"
                  "\"wire_bytes\":%llu,\"ratio\":%.6g,\"entropy_bound_bytes\":%.6g,"
-                 "\"learn_ns\":%llu,\"encode_ns\":%llu,\"publish_ns\":%llu,",
+                 "\"learn_ns\":%llu,\"encode_ns\":%llu,\"publish_ns\":%llu,\"store_ns\":%llu,",
                  (unsigned long long)report->step, report->warmup ? "warmup" : "rl", report->rate,
                  report->reward, report->bits_percent, report->bytes_percent,
                  report->elements_percent, (unsigned long long)report->bytes_changed,
@@ -48,7 +59,8 @@ void json_step(const step_report *report) {
                  report->wire_bytes == 0 ? 0.0
                                          : (double)report->full_bytes / (double)report->wire_bytes,
                  report->bound_bytes, (unsigned long long)report->learn_ns,
-                 (unsigned long long)report->encode_ns, (unsigned long long)report->publish_ns);
+                 (unsigned long long)report->encode_ns, (unsigned long long)report->publish_ns,
+                 (unsigned long long)report->store_ns);
     print_stamp("version", &report->version);
     (void)printf(",\"samplers\":[");
     for (size_t i = 0; i < SAMPLERS; i++) {

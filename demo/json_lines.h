@@ -4,7 +4,7 @@
 
 #include "display.h"
 
-void json_begin(const settings *run, const exported *weights, const char *url);
+void json_begin(const settings *run, const weights_bundle *sync, const char *url);
 void json_step(const step_report *report);
 void json_end(const end_report *report);
 

@@ -2,17 +2,20 @@
  * same program. */
 #include "sampler.h"
 #include "trainer.h"
+#include "weights_bundle.h"
 
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Enough for an hour; keeps the arrays of a run small. */
 #define MOST_STEPS 10000
 
 static const char help[] =
-    "usage: demo [--dtype bf16|fp8|nvfp4] [--seed N] [--steps N] [--warmup N] [--rate R] [--json]\n"
+    "usage: demo [--dtype bf16|fp8|nvfp4] [--seed N] [--steps N] [--warmup N] [--rate R]\n"
+    "            [--backend cpu|cuda] [--json]\n"
     "\n"
     "Trains a small policy in this process and keeps two sampler processes, which generate its\n"
     "rollouts, in step with it over TCP on this machine. Ends by comparing their weights with the\n"
@@ -23,6 +26,8 @@ static const char help[] =
     "  --steps N    training steps in all, each publishes a version (50)\n"
     "  --warmup N   of these, steps at the high learning rate 5e-4 (18, or all if fewer)\n"
     "  --rate R     learning rate of the other steps (1e-5)\n"
+    "  --backend B  where published weights and the samplers' live weights are kept: cpu, this\n"
+    "               machine's memory; cuda, its first GPU; a GPU if there is one, if not given\n"
     "  --json       one JSON object a line instead of a table; demo/README.md lists the fields\n"
     "\n"
     "exit code: 0 if every check held and all weights are equal, 1 if not, 2 for a wrong option\n";
@@ -74,6 +79,10 @@ static bool read_option(command *self, int option, const char *value) {
         return read_number("--warmup", value, MOST_STEPS, &self->run.warmup_steps);
     case 'r':
         return read_rate(value, &self->run.rl_rate);
+    case 'b':
+        self->run.backend = value;
+        return strcmp(value, "cpu") == 0 || strcmp(value, "cuda") == 0 ||
+               wrong("--backend", value, "cpu or cuda");
     case 'j':
         self->run.json = true;
         return true;
@@ -91,11 +100,17 @@ static bool read_option(command *self, int option, const char *value) {
 
 int main(int count, char **arguments) {
     static const struct option options[] = {
-        {"dtype", required_argument, NULL, 'd'}, {"seed", required_argument, NULL, 's'},
-        {"steps", required_argument, NULL, 'n'}, {"warmup", required_argument, NULL, 'w'},
-        {"rate", required_argument, NULL, 'r'},  {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},        {"sampler", required_argument, NULL, 'i'},
-        {"url", required_argument, NULL, 'u'},   {NULL, 0, NULL, 0},
+        {"dtype", required_argument, NULL, 'd'},
+        {"seed", required_argument, NULL, 's'},
+        {"steps", required_argument, NULL, 'n'},
+        {"warmup", required_argument, NULL, 'w'},
+        {"rate", required_argument, NULL, 'r'},
+        {"backend", required_argument, NULL, 'b'},
+        {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},
+        {"url", required_argument, NULL, 'u'},
+        {"sampler", required_argument, NULL, 'i'},
+        {NULL, 0, NULL, 0},
     };
     command self = {.run = {.format = EXPORT_BF16,
                             .seed = 1,
@@ -117,6 +132,8 @@ int main(int count, char **arguments) {
                       arguments[optind]);
         return 2;
     }
+    if (self.run.backend == NULL)
+        self.run.backend = weights_backend(self.run.no_gpu, sizeof self.run.no_gpu);
     if (self.is_sampler && self.url != NULL)
         return sampler_run(&self.run, self.sampler, self.url);
     if (self.run.warmup_steps > self.run.steps)

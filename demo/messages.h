@@ -53,7 +53,8 @@ typedef struct synced_message {
     uint64_t ship_ns, stage_ns, commit_ns; /* as the library counts them */
     uint64_t follow_ns;  /* from the order to the staged version: polling, fetching, staging */
     uint64_t overlap_ns; /* of that, while rollouts were generated */
-    uint64_t pause_ns;   /* that the sampler could not generate */
+    uint64_t pause_ns;   /* that the sampler could not generate: commit and wait */
+    uint64_t load_ns;    /* and then, from its GPU to the host, where this policy computes */
 } synced_message;
 
 /* Sends one message within DEADLINE_MS. False: `why` says what happened. */

@@ -1,6 +1,7 @@
 /* A sampler: two threads, one bundle of weights.
  *
- * The main thread generates rollouts, straight from the bytes of the bundle. The follower polls and
+ * The main thread generates rollouts, straight from the bytes of the bundle, or from a copy of
+ * them if they live on a GPU. The follower polls and
  * stages the next version meanwhile; staging only reads the weights. When the rollouts are out and
  * the version is staged, the main thread commits it: that is the only time it does not generate for
  * the sake of syncing. The two hand the subscriber to each other under a lock, so that one thread
@@ -131,6 +132,14 @@ static bool generate(sampler *self, uint64_t batch, const stamp *drawn_from) {
                         sizeof self->why);
 }
 
+/* From the GPU, if the weights live there: the policy computes on the host. */
+static bool load(sampler *self, uint64_t *load_ns_out) {
+    const uint64_t begin = now_ns();
+    const xorcast_status status = weights_bundle_load(&self->sync);
+    *load_ns_out = self->sync.on_gpu != NULL ? now_ns() - begin : 0;
+    return status == XORCAST_OK || failed(self, "copying weights from the GPU", status);
+}
+
 static bool commit(sampler *self, uint64_t *pause_ns_out) {
     const uint64_t begin = now_ns();
     xorcast_status status = xorcast_subscriber_commit(self->subscriber, NULL);
@@ -147,7 +156,7 @@ static bool finish_follow(sampler *self, uint64_t generate_begin, uint64_t gener
     if (!wait_staged(self))
         return false;
     synced_message message = {0};
-    if (!commit(self, &message.pause_ns))
+    if (!commit(self, &message.pause_ns) || !load(self, &message.load_ns))
         return false;
     xorcast_subscriber_stats stats;
     xorcast_subscriber_get_stats(self->subscriber, &stats);
@@ -180,7 +189,12 @@ static bool carry_out(sampler *self, const order_message *order) {
     return generated && (!follows || finish_follow(self, begin, end));
 }
 
+/* Where the live weights are on a GPU, the host's copy is made anew from them. */
 static bool send_weights(sampler *self) {
+    uint64_t ignored;
+    memset(self->weights->memory, 0, self->weights->memory_bytes * (self->sync.on_gpu != NULL));
+    if (!load(self, &ignored))
+        return false;
     for (size_t i = 0; i < self->weights->tensor_count; i++) {
         const export_tensor *tensor = &self->weights->tensors[i];
         if (!message_send(CHILD_SOCKET, MESSAGE_TENSOR, tensor->data, tensor->bytes, self->why,
@@ -212,8 +226,8 @@ static bool obey(sampler *self) {
 /* A sampler starts with no weights at all: the publisher knows no such version, so it takes a
  * keyframe. */
 static bool connect_to(sampler *self, const char *url) {
-    xorcast_status status =
-        weights_bundle_create(&self->sync, self->weights, self->why, sizeof self->why);
+    xorcast_status status = weights_bundle_create(&self->sync, self->weights, self->run->backend,
+                                                  self->why, sizeof self->why);
     if (status != XORCAST_OK)
         return false;
     status = xorcast_subscriber_open(self->sync.bundle, url, NULL, &self->subscriber);
@@ -224,7 +238,8 @@ static bool connect_to(sampler *self, const char *url) {
         if (status != XORCAST_OK)
             return failed(self, "fetching the first weights", status);
     }
-    return true;
+    uint64_t ignored;
+    return load(self, &ignored);
 }
 
 static bool work(sampler *self, const char *url) {

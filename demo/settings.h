@@ -18,6 +18,8 @@ typedef struct settings {
     uint64_t warmup_steps; /* of these, at the high rate */
     double warmup_rate, rl_rate;
     bool json;
+    const char *backend; /* "cpu" or "cuda" */
+    char no_gpu[512];    /* why a GPU was looked for and not taken, or empty */
 } settings;
 
 #endif

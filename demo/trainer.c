@@ -121,8 +121,8 @@ static bool publisher_failed(trainer *self, const char *what, xorcast_status sta
 }
 
 static bool open_publisher(trainer *self) {
-    if (weights_bundle_create(&self->sync, self->weights, self->why, sizeof self->why) !=
-        XORCAST_OK) {
+    if (weights_bundle_create(&self->sync, self->weights, self->run->backend, self->why,
+                              sizeof self->why) != XORCAST_OK) {
         (void)fprintf(stderr, "demo: %s\n", self->why);
         return false;
     }
@@ -146,7 +146,10 @@ static double percent(uint64_t part, uint64_t whole) {
 static bool publish(trainer *self, step_report *report) {
     xorcast_publisher_stats stats;
     const uint64_t begin = now_ns();
-    xorcast_status status = xorcast_publisher_begin(self->publisher, report->step);
+    xorcast_status status = weights_bundle_store(&self->sync);
+    report->store_ns = self->sync.on_gpu != NULL ? now_ns() - begin : 0;
+    if (status == XORCAST_OK)
+        status = xorcast_publisher_begin(self->publisher, report->step);
     if (status == XORCAST_OK)
         status = xorcast_publisher_put(self->publisher, self->weights->tensor_count, NULL, NULL);
     if (status == XORCAST_OK)
@@ -311,7 +314,7 @@ static bool work(trainer *self) {
     for (size_t i = 0; i < SAMPLERS; i++)
         if (!child_start(&self->samplers[i], self->run, i, url))
             return false;
-    display_begin(self->screen, self->weights, url);
+    display_begin(self->screen, &self->sync, url);
     return all_steps(self) && finish(self, begin);
 }
 

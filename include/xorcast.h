@@ -108,6 +108,14 @@ typedef enum xorcast_log_level {
     XORCAST_LOG_DEBUG = 4
 } xorcast_log_level;
 
+/* Who decodes LZ4 blocks for weights in device memory, while a sampler stages them. */
+typedef enum xorcast_engine_use {
+    /* Decompression Engine or kernels, whichever took less time for the first large batches */
+    XORCAST_ENGINE_MEASURED = 0,
+    XORCAST_ENGINE_ALWAYS = 1, /* the engine, for all that it can do */
+    XORCAST_ENGINE_NEVER = 2
+} xorcast_engine_use;
+
 typedef struct xorcast_context_options {
     uint32_t struct_size;
     uint32_t threads;             /* worker threads, the caller's included; 0: one for each CPU */
@@ -123,9 +131,11 @@ typedef struct xorcast_context_options {
     void (*log)(void *user, xorcast_log_level level, const char *text); /* NULL: standard error */
     void *user;                   /* handed to the three calls above, from any thread */
     uint64_t device_limit_bytes;  /* as the scratch limit, for device memory */
+    uint32_t engine;              /* xorcast_engine_use; a GPU without an engine has kernels */
+    uint32_t reserved;
 } xorcast_context_options;
 #define XORCAST_CONTEXT_OPTIONS_INIT                                                               \
-    { (uint32_t)sizeof(xorcast_context_options), 0, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, 0 }
+    { (uint32_t)sizeof(xorcast_context_options), 0, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, 0 }
 
 /* Makes a context: a backend, a thread pool and an allocator. `options` may be NULL.
  * Fails with BAD_ARGUMENT, UNSUPPORTED (no such backend, driver or GPU: the log says what is
@@ -167,12 +177,34 @@ typedef struct xorcast_device {
     /* Decompression Engine: 1 Deflate, 2 Snappy, 4 LZ4, and its longest operation; 0: none. */
     uint32_t decompress_mask;
     uint64_t decompress_max_bytes;
+    char engine[96]; /* in words: what the engine can do for LZ4, or why it cannot */
 } xorcast_device;
 
 /* Opens the device if it is not open yet. UNSUPPORTED says what is missing: plug-in, driver or
  * GPU. */
 XORCAST_API xorcast_status xorcast_context_device(xorcast_context *context,
                                                   xorcast_device *device_out) XORCAST_MUST_USE;
+
+/* How many bytes the context's device moves in a second, measured: the best of several copies of
+ * 256 MiB in its memory and 64 MiB over the bus; of less where two of the former would take more
+ * than an eighth of what is free. */
+typedef struct xorcast_device_rates {
+    uint64_t to_device, from_device; /* from and to pinned host memory */
+    uint64_t memory;                 /* read and written, by a copy from its memory to itself */
+} xorcast_device_rates;
+XORCAST_API xorcast_status xorcast_device_measure(xorcast_context *context,
+                                                  xorcast_device_rates *rates_out) XORCAST_MUST_USE;
+
+/* Memory of the context's device, for programs without a toolkit of their own; weights may as well
+ * lie in what others allocated. It is the caller's: it counts against no limit, and is released
+ * before the context is destroyed. 256-byte aligned, uninitialised. */
+XORCAST_API xorcast_status xorcast_device_allocate(xorcast_context *context, uint64_t bytes,
+                                                   void **memory_out) XORCAST_MUST_USE;
+XORCAST_API void xorcast_device_release(xorcast_context *context, void *memory); /* or NULL */
+/* Copies between device memory, host memory, or both; the bytes are there when it returns. Waits
+ * for nothing else: work on `to` and `from` must be done. */
+XORCAST_API xorcast_status xorcast_device_copy(xorcast_context *context, void *to, const void *from,
+                                               uint64_t bytes) XORCAST_MUST_USE;
 
 /* ---- Digests and versions ------------------------------------------------------------------- */
 
@@ -444,9 +476,10 @@ XORCAST_API xorcast_bundle *xorcast_checkpoint_bundle(xorcast_checkpoint *checkp
 XORCAST_API xorcast_status xorcast_checkpoint_write(xorcast_bundle *bundle, const char *path,
                                                     uint64_t shard_bytes) XORCAST_MUST_USE;
 
-/* Copies the bundle's tensors, by name, from a checkpoint into the memory of `bundle`. NOT_FOUND
- * or LAYOUT_MISMATCH before anything is copied; a failure in the middle is WEIGHTS_MIXED: load
- * again. */
+/* Copies the bundle's tensors, by name, from a checkpoint into the memory of `bundle`, on a device
+ * too: through windows of pinned memory there, 8 MiB a thread and 64 MiB at most, after what is on
+ * the default stream. NOT_FOUND or LAYOUT_MISMATCH before anything is copied; a failure in the
+ * middle is WEIGHTS_MIXED: load again. */
 XORCAST_API xorcast_status xorcast_checkpoint_load(xorcast_checkpoint *checkpoint,
                                                    xorcast_bundle *bundle) XORCAST_MUST_USE;
 
@@ -563,6 +596,15 @@ typedef struct xorcast_subscriber_options {
 #define XORCAST_SUBSCRIBER_OPTIONS_INIT \
     {(uint32_t)sizeof(xorcast_subscriber_options), 0, 0, NULL, NULL, NULL, 0}
 
+/* How the changed chunks of what was staged last got ready, for weights in device memory. */
+typedef struct xorcast_decoding {
+    uint64_t engine_chunks, kernel_chunks;
+    /* Weights decoded, checked and made ready in a second of device time, in the best of the
+     * batches that were large enough to be measured; 0: none was. */
+    uint64_t engine_bytes_per_second, kernel_bytes_per_second;
+    char why[160]; /* what the choice, or the fallback from the engine to kernels, rests on */
+} xorcast_decoding;
+
 typedef struct xorcast_subscriber_stats {
     xorcast_version version;       /* of the weights; step XORCAST_NO_STEP: none yet */
     xorcast_counts counts;         /* of the last commit */
@@ -573,6 +615,7 @@ typedef struct xorcast_subscriber_stats {
     /* of this rank's counted words; ranks' digests add up to the version's */
     xorcast_digest digest;
     xorcast_memory memory;
+    xorcast_decoding decoding;
 } xorcast_subscriber_stats;
 
 /* Connects, compares layouts, scans the weights and asks the publisher which version they are. OK
@@ -607,8 +650,10 @@ XORCAST_API xorcast_status xorcast_subscriber_stage(xorcast_subscriber *subscrib
 /* The pause: XOR in place what was staged. Nothing must read the weights until wait. A failure is
  * WEIGHTS_MIXED: call commit again to finish, or undo. Weights in device memory: puts the work on
  * `stream` (a CUDA stream; NULL: the default one) and returns; work behind it on that stream may
- * read the weights. DEVICE_FAILED, and nothing is changed, if the device does not take it. In host
- * memory `stream` is NULL. */
+ * read the weights, replayed CUDA graphs too. DEVICE_FAILED, and nothing is changed, if the device
+ * does not take it; BAD_STATE likewise if the stream is being captured into a graph, each replay of
+ * which would XOR again. Allocates nothing and waits for nothing. In host memory `stream` is
+ * NULL. */
 XORCAST_API xorcast_status xorcast_subscriber_commit(xorcast_subscriber *subscriber,
                                                      void *stream) XORCAST_MUST_USE;
 

@@ -34,22 +34,6 @@ static void measure_bounds(uint8_t *weights, uint64_t bytes, unsigned rounds) {
            2 * (double)half / copy / 1e9);
 }
 
-/* Once: it consumes its blocks. */
-static double prepare(step *s) {
-    float ms;
-    cudaEvent_t begin, end;
-    CUDA(cudaEventCreate(&begin));
-    CUDA(cudaEventCreate(&end));
-    CUDA(cudaEventRecord(begin));
-    CUDA(xci_cuda_prepare(&s->call, nullptr));
-    CUDA(cudaEventRecord(end));
-    CUDA(cudaEventSynchronize(end));
-    CUDA(cudaEventElapsedTime(&ms, begin, end));
-    CUDA(cudaEventDestroy(begin));
-    CUDA(cudaEventDestroy(end));
-    return ms;
-}
-
 /* The same step into windows. */
 static void measure_windows(const model &m, step *s, unsigned rounds) {
     put_in_windows(m, s);
@@ -77,7 +61,8 @@ static void measure_case(const model &m, unsigned rounds) {
         changed += r.elements_changed;
         bad += r.status != XORCAST_OK;
     }
-    const double prepare_ms = prepare(&s);
+    /* Once: it consumes its blocks. */
+    const double prepare_ms = once_ms([&] { CUDA(xci_cuda_prepare(&s.call, nullptr)); });
     right = right && commits_right(s, apply);
     const double commit_ms = median_ms(rounds, apply);
     uint64_t lists = 0, ready = 0;
@@ -121,20 +106,6 @@ static model many_tensors(uint8_t *weights, uint64_t bytes) {
     return m;
 }
 
-static const mask_rule nvfp4 = {1, 0, UINT32_MAX, 8}, bf16 = {2, 0, UINT32_MAX, 3};
-
-static mask_rule scattered(mask_rule rule, double share) {
-    rule.share = share_of(share);
-    return rule;
-}
-
-/* The same changes in 5 % of the pages. */
-static mask_rule clustered(mask_rule rule, double share) {
-    rule.share = share_of(share / 0.05);
-    rule.dirty = share_of(0.05);
-    return rule;
-}
-
 int main(int argc, char **argv) {
     uint64_t bytes = 55600000000;
     unsigned rounds = 11;
@@ -150,25 +121,14 @@ int main(int argc, char **argv) {
     uint8_t *const weights = device_array<uint8_t>(bytes);
     k_fill<<<132 * 16, 256>>>((uint64_t *)weights, bytes / 8);
     measure_bounds(weights, bytes, rounds);
-    const uint64_t some = std::min<uint64_t>(bytes, 8ull << 30);
     const uint32_t usual = 64 << 10;
     const std::vector<model> models = {
-        make_model("nvfp4 mix", weights, bytes, usual,
-                   {scattered(nvfp4, 0.0002), scattered(bf16, 0.013)}, 25),
+        make_mix(weights, bytes, usual),
         make_model("nvfp4 mix, clustered", weights, bytes, usual,
                    {clustered(nvfp4, 0.0002), clustered(bf16, 0.013)}, 25),
         make_model("bf16 1 %", weights, bytes, usual, {scattered(bf16, 0.01)}, 0),
         make_model("bf16 1 %, clustered", weights, bytes, usual, {clustered(bf16, 0.01)}, 0),
         many_tensors(weights, std::min<uint64_t>(bytes, 10000000000)),
-        make_model("8 GiB, bf16 0.05 %", weights, some, usual, {scattered(bf16, 0.0005)}, 0),
-        make_model("8 GiB, bf16 3 %", weights, some, usual, {scattered(bf16, 0.03)}, 0),
-        make_model("8 GiB, bf16 10 %", weights, some, usual, {scattered(bf16, 0.1)}, 0),
-        make_model("8 GiB, bf16 50 %", weights, some, usual, {scattered(bf16, 0.5)}, 0),
-        make_model("8 GiB, all bytes", weights, some, usual, {scattered(nvfp4, 0.9999)}, 0),
-        make_model("8 GiB, chunks of 16 KiB", weights, some, 16 << 10, {scattered(bf16, 0.01)}, 0),
-        make_model("8 GiB, chunks of 256 KiB", weights, some, 256 << 10, {scattered(bf16, 0.01)},
-                   0),
-        make_model("8 GiB, chunks of 1 MiB", weights, some, 1 << 20, {scattered(bf16, 0.01)}, 0),
     };
     for (const model &m : models)
         if (names.empty() || std::any_of(names.begin(), names.end(), [&](const char *name) {

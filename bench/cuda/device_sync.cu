@@ -4,11 +4,11 @@
  * on two GPUs, what a dense copy from one to the other takes, in the same rounds; every version is
  * checked by a full scan. One JSON line a setting; medians.
  *
- *     device_sync [--bytes N] [--rounds N] [--small N] [--in-host] [--setting NAME]
+ *     device_sync [--bytes N] [--rounds N] [--small N | --many N] [--in-host] [--setting NAME]
  *                 [--gpus 1|2] [--link inproc|tcp] [--threads N] [--worst] [--beside]
  *
- * --small: so many tensors of 40 bytes beside the large ones; --in-host: the shadow in pinned host
- * memory; --gpus 2: the sampler's weights on GPU 1; --worst: the slowest round of each phase too;
+ * --small: so many tensors of 40 bytes beside the large ones; --many: so many tensors, of a
+ * fiftieth to twice the mean, and no others; --in-host: the shadow in pinned host memory; --gpus 2: the sampler's weights on GPU 1; --worst: the slowest round of each phase too;
  * --beside: stage beside a loop of matrix products on the sampler's GPU, and what it costs the
  * loop. GPU 0 needs twice the bytes, the sampler's GPU once, and once more for the dense copy. */
 #include <cuda_runtime_api.h>
@@ -26,6 +26,7 @@
 #define TENSOR_BYTES (64ull << 20)
 #define SMALL_BYTES 40ull
 #define DEADLINE_MS 60000
+#define AUDIT_BUDGET_MS 2
 
 typedef struct setting {
     const char *name;
@@ -43,7 +44,7 @@ static const setting settings[] = {
 };
 
 typedef struct options {
-    uint64_t bytes, small;
+    uint64_t bytes, small, many;
     unsigned rounds, gpus, threads;
     bool in_host, worst, beside;
     const char *link, *only;
@@ -79,6 +80,44 @@ static double now_ms(void) {
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
+/* ---- Phases ---- */
+
+enum {
+    BOUND,
+    DENSE,
+    PUT,
+    FINISH,
+    POLL,
+    STAGE,
+    COMMIT,
+    TOTAL,
+    PAUSE,
+    SHIP,
+    AUDIT,
+    AUDIT_SLICES,
+    AUDIT_LONGEST,
+    LOST,
+    PHASES
+};
+enum { ADD, SEAL, OPEN_PUBLISHER, OPEN_SUBSCRIBER, OPENINGS };
+static const char *const phase_names[PHASES] = {"read_both",
+                                                "dense_copy",
+                                                "put",
+                                                "finish",
+                                                "poll",
+                                                "stage",
+                                                "commit",
+                                                "total",
+                                                "pause",
+                                                "ship",
+                                                "audit",
+                                                "audit_slices",
+                                                "audit_longest_slice",
+                                                "products_lost"};
+
+static const char *const opening_names[OPENINGS] = {"add_ms", "seal_ms", "open_publisher_ms",
+                                                    "open_subscriber_ms"};
+
 /* ---- Weights ---- */
 
 static __device__ uint64_t d_mix(uint64_t z) {
@@ -94,15 +133,16 @@ static __global__ void k_fill(uint64_t *at, uint64_t words) {
         at[i] = d_mix(i);
 }
 
-/* One step of the last place for some elements of some pages, as an optimizer makes them. */
-static __global__ void k_change(uint16_t *at, uint64_t elements, uint64_t seed, uint64_t threshold,
-                                uint64_t page_threshold) {
+/* One step of the last place for some elements of some pages, as an optimizer makes them: of one
+ * stretch in 12 more than of the others. */
+static __global__ void k_change(uint16_t *at, uint64_t elements, uint64_t stretch, uint64_t seed,
+                                uint64_t rare, uint64_t often, uint64_t page_threshold) {
     for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < elements;
          i += (uint64_t)gridDim.x * blockDim.x) {
         if (d_mix(seed + ~(i >> 11)) >> 16 >= page_threshold)
             continue;
         const uint64_t random = d_mix(seed ^ d_mix(i));
-        if ((random >> 16) < threshold)
+        if ((random >> 16) < (i / stretch % 12 == 0 ? often : rare))
             at[i] = (uint16_t)(at[i] + ((random & 1) ? 1 : -1));
     }
 }
@@ -124,25 +164,44 @@ typedef struct weights {
     std::vector<uint64_t> bytes;
     uint8_t *memory;
     uint64_t total;
+    uint64_t changing, stretch; /* bytes that may change, and in which stretches */
 } weights;
 
-static void make_weights(weights *w, int gpu, uint64_t bytes, uint64_t small) {
+static std::vector<uint64_t> tensor_bytes(const options *o) {
+    std::vector<uint64_t> all;
+    const uint64_t mean = o->many > 0 ? o->bytes / o->many : 0;
+    for (uint64_t i = 0; i < o->many; i++)
+        all.push_back((mean / 50 + i * 2654435761u % (mean * 49 / 25)) / 16 * 16);
+    for (uint64_t i = 0; o->many == 0 && i < o->bytes / TENSOR_BYTES; i++)
+        all.push_back(TENSOR_BYTES);
+    for (uint64_t i = 0; o->many == 0 && i < o->small; i++)
+        all.push_back(SMALL_BYTES);
+    return all;
+}
+
+static void make_weights(weights *w, int gpu, const options *o) {
     CUDA(cudaSetDevice(gpu));
     w->gpu = gpu;
-    w->total = bytes / TENSOR_BYTES * TENSOR_BYTES + (small * SMALL_BYTES + 63) / 64 * 64;
+    w->bytes = tensor_bytes(o);
+    for (uint64_t bytes : w->bytes)
+        w->total += bytes;
+    w->total = (w->total + 63) / 64 * 64;
+    w->changing = o->many > 0 ? w->total : o->bytes / TENSOR_BYTES * TENSOR_BYTES;
+    w->stretch = o->many > 0 ? o->bytes / o->many : TENSOR_BYTES;
     CUDA(cudaMalloc(&w->memory, w->total));
     k_fill<<<2048, 256>>>((uint64_t *)w->memory, w->total / 8);
     CUDA(cudaDeviceSynchronize());
     uint8_t *at = w->memory;
-    for (uint64_t i = 0; i < bytes / TENSOR_BYTES + small; i++) {
+    for (uint64_t bytes : w->bytes) {
         w->at.push_back(at);
-        w->bytes.push_back(i < bytes / TENSOR_BYTES ? TENSOR_BYTES : SMALL_BYTES);
-        at += w->bytes.back();
+        at += bytes;
     }
 }
 
-static xorcast_bundle *make_bundle(xorcast_context *context, const weights *w) {
+static xorcast_bundle *make_bundle(xorcast_context *context, const weights *w,
+                                   double opening[OPENINGS]) {
     xorcast_bundle *bundle;
+    const double begun = now_ms();
     MUST(xorcast_bundle_create(context, NULL, &bundle));
     for (size_t i = 0; i < w->at.size(); i++) {
         char name[32];
@@ -158,28 +217,22 @@ static xorcast_bundle *make_bundle(xorcast_context *context, const weights *w) {
         tensor.memory_kind = XORCAST_MEMORY_DEVICE;
         MUST(xorcast_bundle_add(bundle, &tensor));
     }
+    opening[ADD] = now_ms() - begun;
     MUST(xorcast_bundle_seal(bundle, NULL));
+    opening[SEAL] = now_ms() - begun - opening[ADD];
     return bundle;
 }
 
 static void change(const weights *w, const setting *s, uint64_t seed) {
     const double most = 281474976710656.0; /* 2^48 */
     CUDA(cudaSetDevice(w->gpu));
-    for (size_t i = 0; i < w->at.size(); i++) {
-        const double share = (i % 12 == 0 ? s->often : s->rare) / s->pages;
-        if (share > 0 && w->bytes[i] == TENSOR_BYTES)
-            k_change<<<1024, 256>>>((uint16_t *)w->at[i], w->bytes[i] / 2, seed * 1000003 + i,
-                                    (uint64_t)(share * most), (uint64_t)(s->pages * most));
-    }
+    k_change<<<2048, 256>>>((uint16_t *)w->memory, w->changing / 2, w->stretch / 2, seed * 1000003,
+                            (uint64_t)(s->rare / s->pages * most),
+                            (uint64_t)(s->often / s->pages * most), (uint64_t)(s->pages * most));
     CUDA(cudaDeviceSynchronize());
 }
 
 /* ---- Measuring ---- */
-
-enum { BOUND, DENSE, PUT, FINISH, POLL, STAGE, COMMIT, TOTAL, PAUSE, SHIP, AUDIT, LOST, PHASES };
-static const char *const phase_names[PHASES] = {
-    "read_both", "dense_copy", "put",   "finish", "poll",  "stage",
-    "commit",    "total",      "pause", "ship",   "audit", "products_lost"};
 
 static double median(std::vector<double> times) {
     std::sort(times.begin(), times.end());
@@ -215,6 +268,19 @@ static double products_per_ms(const products *loop) {
     while (now_ms() - begun < 200)
         std::this_thread::yield();
     return (loop->ended - ended) / (now_ms() - begun);
+}
+
+/* All weights in calls of AUDIT_BUDGET_MS: how long they and the longest of them take. */
+static void audit_slices(xorcast_subscriber *subscriber, double times[PHASES]) {
+    xorcast_status status = XORCAST_IN_PROGRESS;
+    while (status == XORCAST_IN_PROGRESS) {
+        const double begun = now_ms();
+        status = xorcast_subscriber_audit(subscriber, AUDIT_BUDGET_MS);
+        const double took = now_ms() - begun;
+        times[AUDIT_SLICES] += took;
+        times[AUDIT_LONGEST] = std::max(times[AUDIT_LONGEST], took);
+    }
+    MUST(status);
 }
 
 static void run_version(xorcast_publisher *publisher, xorcast_subscriber *subscriber,
@@ -255,11 +321,12 @@ static void run_version(xorcast_publisher *publisher, xorcast_subscriber *subscr
     times[PAUSE] = (double)stats.commit_ns / 1e6;
     times[SHIP] = (double)stats.ship_ns / 1e6;
     times[AUDIT] = t[6] - t[5];
+    audit_slices(subscriber, times);
 }
 
 static void report(const setting *s, const options *o, const weights *w,
                    xorcast_publisher *publisher, xorcast_subscriber *subscriber,
-                   const std::vector<double> times[PHASES]) {
+                   const std::vector<double> times[PHASES], const double opening[OPENINGS]) {
     xorcast_publisher_stats published;
     xorcast_subscriber_stats followed;
     xorcast_publisher_get_stats(publisher, &published);
@@ -277,6 +344,13 @@ static void report(const setting *s, const options *o, const weights *w,
             printf(",\"%s_worst_ms\":%.2f", phase_names[p],
                    *std::max_element(times[p].begin(), times[p].end()));
     }
+    for (int p = 0; p < OPENINGS; p++)
+        printf(",\"%s\":%.1f", opening_names[p], opening[p]);
+    if (o->gpus == 1)
+        printf(",\"audit_of_bound\":%.3f", median(times[BOUND]) / 2 / median(times[AUDIT]));
+    printf(",\"engine_chunks\":%llu,\"kernel_chunks\":%llu,\"decoding\":\"%s\"",
+           (unsigned long long)followed.decoding.engine_chunks,
+           (unsigned long long)followed.decoding.kernel_chunks, followed.decoding.why);
     printf(",\"encode_ms\":%.2f,\"frame_ms\":%.2f,\"trainer_device_bytes\":%llu,"
            "\"sampler_device_bytes\":%llu,\"trainer_host_bytes\":%llu,"
            "\"sampler_host_bytes\":%llu}\n",
@@ -317,8 +391,9 @@ static void measure(const setting *s, const options *o) {
     xorcast_publisher_options publishing = XORCAST_PUBLISHER_OPTIONS_INIT;
     xorcast_publisher *publisher;
     xorcast_subscriber *subscriber;
-    weights trainer, sampler;
+    weights trainer = {}, sampler = {};
     std::vector<double> times[PHASES];
+    double opening[OPENINGS], begun;
     for (unsigned i = 0; i < 2; i++) {
         xorcast_context_options with = XORCAST_CONTEXT_OPTIONS_INIT;
         with.backend = "cuda";
@@ -326,18 +401,22 @@ static void measure(const setting *s, const options *o) {
         with.threads = o->threads;
         MUST(xorcast_context_create(&with, &contexts[i]));
     }
-    make_weights(&trainer, 0, o->bytes, o->small);
-    make_weights(&sampler, (int)o->gpus - 1, o->bytes, o->small);
-    xorcast_bundle *from = make_bundle(contexts[0], &trainer);
-    xorcast_bundle *to = make_bundle(contexts[1], &sampler);
+    make_weights(&trainer, 0, o);
+    make_weights(&sampler, (int)o->gpus - 1, o);
+    xorcast_bundle *from = make_bundle(contexts[0], &trainer, opening);
+    xorcast_bundle *to = make_bundle(contexts[1], &sampler, opening);
     publishing.encoding.second_pass = s->second_pass;
     publishing.shadow_in_host = o->in_host;
     publishing.log_bytes = 1;
     const char *url = strcmp(o->link, "tcp") == 0 ? "tcp:127.0.0.1:0" : "inproc:bench";
+    begun = now_ms();
     MUST(xorcast_publisher_open(from, url, &publishing, &publisher));
+    opening[OPEN_PUBLISHER] = now_ms() - begun;
+    begun = now_ms();
     MUST(xorcast_subscriber_open(to, xorcast_publisher_url(publisher), NULL, &subscriber));
+    opening[OPEN_SUBSCRIBER] = now_ms() - begun;
     run_rounds(s, o, &trainer, &sampler, publisher, subscriber, times);
-    report(s, o, &trainer, publisher, subscriber, times);
+    report(s, o, &trainer, publisher, subscriber, times, opening);
     xorcast_subscriber_close(subscriber);
     xorcast_publisher_close(publisher);
     xorcast_bundle_destroy(from);
@@ -349,7 +428,7 @@ static void measure(const setting *s, const options *o) {
 }
 
 int main(int count, char **arguments) {
-    options o = {16ull << 30, 1000, 11, 1, 0, false, false, false, "inproc", ""};
+    options o = {16ull << 30, 1000, 0, 11, 1, 0, false, false, false, "inproc", ""};
     for (int i = 1; i < count; i++) {
         const bool value = i + 1 < count;
         if (strcmp(arguments[i], "--bytes") == 0 && value)
@@ -358,6 +437,8 @@ int main(int count, char **arguments) {
             o.rounds = (unsigned)strtoul(arguments[++i], NULL, 10);
         else if (strcmp(arguments[i], "--small") == 0 && value)
             o.small = strtoull(arguments[++i], NULL, 10);
+        else if (strcmp(arguments[i], "--many") == 0 && value)
+            o.many = strtoull(arguments[++i], NULL, 10);
         else if (strcmp(arguments[i], "--setting") == 0 && value)
             o.only = arguments[++i];
         else if (strcmp(arguments[i], "--gpus") == 0 && value)

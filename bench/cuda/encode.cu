@@ -1,33 +1,24 @@
-/* xci_cuda_encode against the time that reading the same two buffers takes, in one run: shares of
- * changes, chunk sizes, bundle sizes, old weights in pinned host memory, many small tensors.
+/* xci_cuda_encode against the time that reading the same two buffers takes, in one run: the bars,
+ * old weights in pinned host memory, many small tensors. Curves are curves.cu's.
  * Weights and masks are made on the GPU from hashes, and are the same every time. One JSON line a
  * row; times are medians, of which each is a pair of events round one call.
  *
  *     encode [--bytes 55.6e9] [--rounds 12] [ROWS...]
- *         ROWS: bars density chunk bundle pinned many
+ *         ROWS: bars pinned many
  *
- *     nvcc -O3 -std=c++17 -arch=sm_90 -Isrc -Iinclude bench/cuda/encode.cu
+ *     nvcc -O3 -std=c++17 -arch=sm_90 -Isrc -Iinclude -Ibench bench/cuda/encode.cu
  *         src/backend/cuda/cuda_encode.cu -o encode */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/cuda/cuda_kernels.h"
+#include "cuda/read_bound.cuh"
 
-#define MOST_ROUNDS 101
 #define TENSOR_BYTES (UINT64_C(4) << 20)
 #define CLUSTER_BYTES 4096u
 #define CLUSTER_SHARE 0.05
 #define MIX_PERIOD 25u /* tensors, of which 2 are BF16: 8 % */
-
-#define CHECK(call)                                                                                \
-    do {                                                                                           \
-        const cudaError_t error = (cudaError_t)(call);                                             \
-        if (error != cudaSuccess) {                                                                \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(error));         \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 /* ---- Data ------------------------------------------------------------------------------------*/
 
@@ -91,48 +82,13 @@ __global__ static void k_change(uint64_t *words, const uint64_t *olds, uint64_t 
         words[i] = olds[i] ^ mask_of(i, kind);
 }
 
-/* ---- The bound: both buffers read and nothing else -------------------------------------------*/
-
-__device__ static uint4 load(const uint4 *at) {
-    uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(at));
-    return v;
-}
-
-template <uint32_t DEPTH>
-__global__ static void k_read(const uint4 *a, const uint4 *b, uint64_t count, uint32_t *sink) {
-    const uint64_t stride = (uint64_t)blockDim.x * DEPTH;
-    uint32_t sum = 0;
-    for (uint64_t first = blockIdx.x * stride; first < count; first += gridDim.x * stride) {
-        uint4 va[DEPTH], vb[DEPTH];
-#pragma unroll
-        for (uint32_t k = 0; k < DEPTH; ++k) {
-            const uint64_t i = first + k * blockDim.x + threadIdx.x;
-            va[k] = vb[k] = make_uint4(0, 0, 0, 0);
-            if (i < count) {
-                va[k] = load(a + i);
-                vb[k] = load(b + i);
-            }
-        }
-#pragma unroll
-        for (uint32_t k = 0; k < DEPTH; ++k)
-            sum ^= va[k].x ^ va[k].y ^ va[k].z ^ va[k].w ^ vb[k].x ^ vb[k].y ^ vb[k].z ^ vb[k].w;
-    }
-    if (sum == 0x12345678)
-        *sink = sum;
-}
-
 /* ---- Rows ------------------------------------------------------------------------------------*/
 
 typedef struct bench {
     uint8_t *old_bytes, *new_bytes, *blocks;
     uint64_t bytes, capacity;
-    int rounds;
+    unsigned rounds;
     mask_kind kind; /* of what new holds */
-    cudaEvent_t begin, end;
-    uint32_t *sink;
 } bench;
 
 /* A call over `count` chunks of the bench's buffers. */
@@ -146,24 +102,14 @@ typedef struct plan {
 
 static void *device(uint64_t bytes) {
     void *memory;
-    CHECK(cudaMalloc(&memory, bytes));
+    CUDA(cudaMalloc(&memory, bytes));
     return memory;
 }
 
 static void *upload(const void *from, uint64_t bytes) {
     void *memory = device(bytes);
-    CHECK(cudaMemcpy(memory, from, bytes, cudaMemcpyHostToDevice));
+    CUDA(cudaMemcpy(memory, from, bytes, cudaMemcpyHostToDevice));
     return memory;
-}
-
-static int compare_times(const void *a, const void *b) {
-    const float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
-}
-
-static float median(float *times, int count) {
-    qsort(times, (size_t)count, sizeof *times, compare_times);
-    return times[count / 2];
 }
 
 /* Chunks of tensors that lie one behind the other; `sizes` gives each tensor's bytes. */
@@ -211,13 +157,13 @@ static plan make_plan(const bench *b, const uint8_t *old_bytes, const uint64_t *
 }
 
 static void free_plan(plan *p) {
-    CHECK(cudaFree((void *)p->call.grid.chunks));
-    CHECK(cudaFree((void *)p->call.grid.segments));
-    CHECK(cudaFree((void *)p->call.old_at));
-    CHECK(cudaFree((void *)p->call.new_at));
-    CHECK(cudaFree(p->call.results));
-    CHECK(cudaFree(p->call.used_bytes));
-    CHECK(cudaFree(p->call.scratch));
+    CUDA(cudaFree((void *)p->call.grid.chunks));
+    CUDA(cudaFree((void *)p->call.grid.segments));
+    CUDA(cudaFree((void *)p->call.old_at));
+    CUDA(cudaFree((void *)p->call.new_at));
+    CUDA(cudaFree(p->call.results));
+    CUDA(cudaFree(p->call.used_bytes));
+    CUDA(cudaFree(p->call.scratch));
 }
 
 static plan plan_one(const bench *b, const uint8_t *old_bytes, uint64_t bytes,
@@ -231,61 +177,19 @@ static plan plan_one(const bench *b, const uint8_t *old_bytes, uint64_t bytes,
     return p;
 }
 
-static float time_read(const bench *b, const void *a, const void *c, uint64_t bytes, int shape) {
-    float times[MOST_ROUNDS];
-    const uint64_t count = bytes / 16;
-    for (int i = -1; i < b->rounds; ++i) {
-        CHECK(cudaEventRecord(b->begin));
-        if (shape == 0)
-            k_read<4><<<132 * 4, 512>>>((const uint4 *)a, (const uint4 *)c, count, b->sink);
-        else if (shape == 1)
-            k_read<4><<<132 * 8, 256>>>((const uint4 *)a, (const uint4 *)c, count, b->sink);
-        else
-            k_read<2><<<132 * 16, 256>>>((const uint4 *)a, (const uint4 *)c, count, b->sink);
-        CHECK(cudaEventRecord(b->end));
-        CHECK(cudaEventSynchronize(b->end));
-        if (i >= 0)
-            CHECK(cudaEventElapsedTime(&times[i], b->begin, b->end));
-    }
-    return median(times, b->rounds);
-}
-
-/* Of the fastest of three plain loops. */
-static float bound(const bench *b, const void *a, const void *c, uint64_t bytes) {
-    float best = time_read(b, a, c, bytes, 0);
-    for (int shape = 1; shape < 3; ++shape) {
-        const float t = time_read(b, a, c, bytes, shape);
-        best = t < best ? t : best;
-    }
-    return best;
-}
-
-static float time_encode(const bench *b, const plan *p) {
-    float times[MOST_ROUNDS];
-    for (int i = -1; i < b->rounds; ++i) {
-        CHECK(cudaEventRecord(b->begin));
-        CHECK(xci_cuda_encode(&p->call, NULL));
-        CHECK(cudaEventRecord(b->end));
-        CHECK(cudaEventSynchronize(b->end));
-        if (i >= 0)
-            CHECK(cudaEventElapsedTime(&times[i], b->begin, b->end));
-    }
-    return median(times, b->rounds);
-}
-
 static void set_kind(bench *b, mask_kind kind, uint64_t bytes) {
     b->kind = kind;
     k_change<<<132 * 16, 256>>>((uint64_t *)b->new_bytes, (const uint64_t *)b->old_bytes, bytes / 8,
                                 kind);
-    CHECK(cudaGetLastError());
-    CHECK(cudaDeviceSynchronize());
+    CUDA(cudaGetLastError());
+    CUDA(cudaDeviceSynchronize());
 }
 
 /* Encodes, and prints a row; `bound_ms` is what reading takes. */
-static void row(const bench *b, const char *name, const plan *p, float bound_ms) {
-    const float ms = time_encode(b, p);
+static void row(const bench *b, const char *name, const plan *p, double bound_ms) {
+    const double ms = median_ms(b->rounds, [&] { CUDA(xci_cuda_encode(&p->call, NULL)); });
     uint64_t used;
-    CHECK(cudaMemcpy(&used, p->call.used_bytes, sizeof used, cudaMemcpyDeviceToHost));
+    CUDA(cudaMemcpy(&used, p->call.used_bytes, sizeof used, cudaMemcpyDeviceToHost));
     printf("{\"row\":\"%s\",\"bytes\":%llu,\"chunk_bytes\":%u,\"chunks\":%llu,\"mix\":%d,"
            "\"clustered\":%d,\"share_of_bytes\":%g,\"share_of_elements\":%g,\"blocks_share\":%.6f,"
            "\"overflow\":%d,\"ms\":%.3f,\"bound_ms\":%.3f,\"bound_gb_s\":%.0f,\"of_bound\":%.3f}\n",
@@ -298,7 +202,7 @@ static void row(const bench *b, const char *name, const plan *p, float bound_ms)
 
 static void run_row(const bench *b, const char *name, uint64_t bytes, uint32_t chunk_bytes) {
     plan p = plan_one(b, b->old_bytes, bytes, chunk_bytes);
-    row(b, name, &p, bound(b, b->old_bytes, b->new_bytes, bytes));
+    row(b, name, &p, read_bound_ms(b->old_bytes, b->new_bytes, bytes, b->rounds));
     free_plan(&p);
 }
 
@@ -311,56 +215,22 @@ static void rows_bars(bench *b) {
     run_row(b, "bars", b->bytes, 65536);
 }
 
-static void rows_density(bench *b) {
-    static const double shares[] = {0, 0.0001, 0.001, 0.01, 0.03, 0.1, 0.5, 1};
-    const uint64_t bytes = b->bytes < b->capacity ? b->bytes : b->capacity / 65536 * 65536;
-    for (size_t i = 0; i < sizeof shares / sizeof *shares; ++i) {
-        set_kind(b, {0, shares[i], false, false}, bytes);
-        run_row(b, "density", bytes, 65536);
-    }
-}
-
-static void rows_chunk(bench *b) {
-    const uint64_t bytes = b->bytes < b->capacity ? b->bytes : b->capacity / 65536 * 65536;
-    const mask_kind kinds[] = {{0.0002, 0.013, true, false}, {0, 0.01, false, false}};
-    for (size_t k = 0; k < 2; ++k) {
-        set_kind(b, kinds[k], bytes);
-        for (uint32_t chunk = 16384; chunk <= 1u << 20; chunk *= 2)
-            run_row(b, "chunk", bytes, chunk);
-    }
-}
-
-static void rows_bundle(bench *b) {
-    const mask_kind kinds[] = {{0.0002, 0.013, true, false}, {0, 0.01, false, false}};
-    for (size_t k = 0; k < 2; ++k) {
-        set_kind(b, kinds[k], b->bytes);
-        for (uint64_t bytes = UINT64_C(1000013824); bytes < b->bytes * 2; bytes *= 2)
-            run_row(b, "bundle", bytes < b->bytes ? bytes : b->bytes, 65536);
-    }
-}
-
 /* Old in pinned host memory; the bound is the faster of a copy and a kernel that reads. */
 static void rows_pinned(bench *b) {
     const uint64_t bytes = UINT64_C(2) << 30;
     uint8_t *old_host;
-    CHECK(cudaHostAlloc((void **)&old_host, bytes, cudaHostAllocMapped));
-    CHECK(cudaMemcpy(old_host, b->old_bytes, bytes, cudaMemcpyDeviceToHost));
+    CUDA(cudaHostAlloc((void **)&old_host, bytes, cudaHostAllocMapped));
+    CUDA(cudaMemcpy(old_host, b->old_bytes, bytes, cudaMemcpyDeviceToHost));
     const mask_kind kinds[] = {
         {0.0002, 0.013, true, false}, {0, 0.01, false, false}, {0, 1, false, false}};
-    const int rounds = b->rounds;
+    const unsigned rounds = b->rounds;
     b->rounds = 10;
     for (size_t k = 0; k < 3; ++k) {
         set_kind(b, kinds[k], bytes);
-        float times[MOST_ROUNDS];
-        for (int i = 0; i < b->rounds; ++i) {
-            CHECK(cudaEventRecord(b->begin));
-            CHECK(cudaMemcpyAsync(b->blocks, old_host, bytes, cudaMemcpyHostToDevice));
-            CHECK(cudaEventRecord(b->end));
-            CHECK(cudaEventSynchronize(b->end));
-            CHECK(cudaEventElapsedTime(&times[i], b->begin, b->end));
-        }
-        const float copied = median(times, b->rounds);
-        const float read = time_read(b, old_host, b->new_bytes, bytes, 1);
+        const double copied = median_ms(b->rounds, [&] {
+            CUDA(cudaMemcpyAsync(b->blocks, old_host, bytes, cudaMemcpyHostToDevice));
+        });
+        const double read = read_both_ms(old_host, b->new_bytes, bytes, b->rounds, 1);
         printf("{\"row\":\"pcie\",\"copy_gb_s\":%.1f,\"kernel_gb_s\":%.1f}\n",
                1e-6 * (double)bytes / copied, 1e-6 * (double)bytes / read);
         plan p = plan_one(b, old_host, bytes, 65536);
@@ -368,7 +238,7 @@ static void rows_pinned(bench *b) {
         free_plan(&p);
     }
     b->rounds = rounds;
-    CHECK(cudaFreeHost(old_host));
+    CUDA(cudaFreeHost(old_host));
 }
 
 /* 200,000 tensors of 10 GB in all, of 1 to 99 KB. */
@@ -382,7 +252,7 @@ static void rows_many(bench *b) {
     }
     set_kind(b, {0.0002, 0.013, true, false}, bytes);
     plan p = make_plan(b, b->old_bytes, sizes, tensors, 65536);
-    row(b, "many", &p, bound(b, b->old_bytes, b->new_bytes, p.bytes / 16 * 16));
+    row(b, "many", &p, read_bound_ms(b->old_bytes, b->new_bytes, p.bytes, b->rounds));
     free_plan(&p);
     free(sizes);
 }
@@ -410,25 +280,21 @@ int main(int argc, char **argv) {
         if (strcmp(argv[i], "--bytes") == 0)
             b.bytes = (uint64_t)atof(argv[i + 1]);
         if (strcmp(argv[i], "--rounds") == 0)
-            b.rounds = atoi(argv[i + 1]);
+            b.rounds = (unsigned)strtoul(argv[i + 1], NULL, 10);
     }
     b.bytes = b.bytes / 4096 * 4096;
-    if (b.rounds < 1 || b.rounds > MOST_ROUNDS || b.bytes == 0)
+    if (b.rounds == 0 || b.bytes == 0)
         return 2;
     b.capacity = b.bytes < UINT64_C(16000000000) ? b.bytes : UINT64_C(16000000000);
-    CHECK(cudaEventCreate(&b.begin));
-    CHECK(cudaEventCreate(&b.end));
     b.old_bytes = (uint8_t *)device(b.bytes);
     b.new_bytes = (uint8_t *)device(b.bytes);
     b.blocks = (uint8_t *)device(b.capacity);
-    b.sink = (uint32_t *)device(sizeof *b.sink);
     k_fill<<<132 * 16, 256>>>((uint64_t *)b.old_bytes, b.bytes / 8);
-    CHECK(cudaGetLastError());
+    CUDA(cudaGetLastError());
     static const struct {
         const char *name;
         void (*run)(bench *b);
-    } groups[] = {{"bars", rows_bars},     {"density", rows_density}, {"chunk", rows_chunk},
-                  {"bundle", rows_bundle}, {"pinned", rows_pinned},   {"many", rows_many}};
+    } groups[] = {{"bars", rows_bars}, {"pinned", rows_pinned}, {"many", rows_many}};
     for (size_t i = 0; i < sizeof groups / sizeof *groups; ++i)
         if (wanted(argc, argv, groups[i].name))
             groups[i].run(&b);

@@ -1,64 +1,14 @@
-/* A model on the GPU, a step of it as blocks, and the clock: what the benchmarks of the CUDA
- * backend share. Ends the program where CUDA fails. */
+/* A model on the GPU, and a step of it as blocks: what the benchmarks of the CUDA backend share. */
 #ifndef BENCH_CUDA_SETTING_CUH
 #define BENCH_CUDA_SETTING_CUH
 
 #include <algorithm>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <vector>
 
 #include "backend/cuda/cuda_kernels.h"
 #include "base/digest.h"
 #include "cuda/masks.cuh"
-
-#define CUDA(call)                                                                                 \
-    do {                                                                                           \
-        const cudaError_t cuda_error = (cudaError_t)(call);                                        \
-        if (cuda_error != cudaSuccess) {                                                           \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(cuda_error));    \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-
-template <typename T> static T *device_array(size_t count) {
-    T *at;
-    CUDA(cudaMalloc((void **)&at, count * sizeof(T) + 64));
-    return at;
-}
-
-template <typename T> static T *to_device(const std::vector<T> &host) {
-    T *at = device_array<T>(host.size());
-    CUDA(cudaMemcpy(at, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice));
-    return at;
-}
-
-template <typename T> static std::vector<T> to_host(const T *at, size_t count) {
-    std::vector<T> host(count);
-    CUDA(cudaMemcpy(host.data(), at, count * sizeof(T), cudaMemcpyDeviceToHost));
-    return host;
-}
-
-/* Median time in milliseconds of `rounds` runs of work(), after one that is not timed. */
-template <typename Work> static double median_ms(unsigned rounds, Work work) {
-    std::vector<float> times(rounds);
-    cudaEvent_t begin, end;
-    CUDA(cudaEventCreate(&begin));
-    CUDA(cudaEventCreate(&end));
-    work();
-    for (float &time : times) {
-        CUDA(cudaEventRecord(begin));
-        work();
-        CUDA(cudaEventRecord(end));
-        CUDA(cudaEventSynchronize(end));
-        CUDA(cudaEventElapsedTime(&time, begin, end));
-    }
-    CUDA(cudaEventDestroy(begin));
-    CUDA(cudaEventDestroy(end));
-    std::sort(times.begin(), times.end());
-    return times[rounds / 2];
-}
+#include "cuda/timing.cuh"
 
 /* Chunks of a model in order, and how each changes. */
 struct model {
@@ -223,8 +173,34 @@ static model make_model(const char *name, uint8_t *weights, uint64_t bytes, uint
     return m;
 }
 
+/* 1: all but one in 2^32. */
 static uint32_t share_of(double share) {
-    return (uint32_t)(share * 4294967296.0);
+    return (uint32_t)std::min(share * 4294967296.0, 4294967295.0);
+}
+
+/* Steps of an optimizer: of packed NVFP4, of BF16. */
+static const mask_rule nvfp4 = {1, 0, UINT32_MAX, 8}, bf16 = {2, 0, UINT32_MAX, 3};
+
+static mask_rule scattered(mask_rule rule, double share) {
+    rule.share = share_of(share);
+    return rule;
+}
+
+/* The same changes in 5 % of the pages. */
+static mask_rule clustered(mask_rule rule, double share) {
+    rule.share = share_of(share / 0.05);
+    rule.dirty = share_of(0.05);
+    return rule;
+}
+
+/* The mix of the bars: 92 % of bytes NVFP4, 8 % BF16, interleaved by tensor. */
+static model make_mix(uint8_t *weights, uint64_t bytes, uint32_t chunk_bytes) {
+    return make_model("nvfp4 mix", weights, bytes, chunk_bytes,
+                      {scattered(nvfp4, 0.0002), scattered(bf16, 0.013)}, 25);
+}
+
+static model make_bf16(uint8_t *weights, uint64_t bytes, uint32_t chunk_bytes, double share) {
+    return make_model("bf16", weights, bytes, chunk_bytes, {scattered(bf16, share)}, 0);
 }
 
 #endif

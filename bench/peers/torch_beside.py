@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
 """What check and prepare cost a loop of matrix products that runs beside them: JSON lines.
 
-usage: torch_beside.py STEP_LIBRARY [BYTES]
+usage: XORCAST_STEP_LIBRARY=FILE torch_beside.py [BYTES]
 
-The library is bench/cuda/step_library.cu. The products, BF16 of 8192 x 8192, run on a stream of
-their own, as a sampler's do while the next version is staged.
+The library is bench/cuda/step_library.cu; `./run bench-gpu` names it. The products, BF16 of
+8192 x 8192, run on a stream of their own, as a sampler's do while the next version is staged.
 """
 
 import ctypes
 import json
+import os
 import sys
 
-import torch
+try:
+    import torch
+except ImportError as error:
+    print(json.dumps({"row": "beside", "SKIPPED": str(error)}))
+    sys.exit(0)
 
 PRODUCTS = 60
 
@@ -52,8 +57,8 @@ def row(name, beside_stream, work, calls):
     }), flush=True)
 
 
-library = ctypes.CDLL(sys.argv[1])
-size = int(sys.argv[2]) if len(sys.argv) > 2 else 20_000_000_000
+library = ctypes.CDLL(os.environ["XORCAST_STEP_LIBRARY"])
+size = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000_000_000
 weights = torch.empty(size, dtype=torch.uint8, device="cuda")
 left, right = (torch.randn(8192, 8192, dtype=torch.bfloat16, device="cuda") for _ in range(2))
 result = torch.empty_like(left)

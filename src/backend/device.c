@@ -36,7 +36,9 @@ xorcast_status xci_device_open(xorcast_context *context) {
     TRY(xci_allocate_zeroed(context, sizeof(xci_device), &memory));
     xci_device *device = memory;
     *device = (xci_device){.ops = ops, .ordinal = ordinal};
-    const int error = ops->open(ordinal, &device->handle);
+    int error = ops->open(ordinal, &device->handle);
+    if (error == 0 && (error = ops->describe(device->handle, &device->about)) != 0)
+        ops->close(device->handle);
     if (error != 0) {
         xci_release(context, device);
         const xorcast_status status =
@@ -88,8 +90,10 @@ static bool count_device(xci_shared *shared, uint64_t bytes) {
     return true;
 }
 
-xorcast_status xci_device_allocate(xorcast_context *context, uint64_t bytes,
-                                   xci_device_memory *memory_out) {
+typedef int (*allocator)(void *device, uint64_t bytes, void **memory_out);
+
+static xorcast_status allocate(xorcast_context *context, allocator from, uint64_t bytes,
+                               xci_device_memory *memory_out) {
     xci_shared *shared = context->shared;
     void *memory;
     *memory_out = (xci_device_memory){NULL, 0};
@@ -99,15 +103,24 @@ xorcast_status xci_device_allocate(xorcast_context *context, uint64_t bytes,
         FAIL(context, XORCAST_NO_DEVICE_MEMORY,
              "%llu bytes more would pass the device limit of %llu; raise device_limit_bytes",
              (unsigned long long)bytes, (unsigned long long)shared->options.device_limit_bytes);
-    const xorcast_status status = xci_device_result(
-        context, shared->device->ops->allocate(shared->device->handle, bytes, &memory),
-        "give memory");
+    const xorcast_status status =
+        xci_device_result(context, from(shared->device->handle, bytes, &memory), "give memory");
     if (status < 0) {
         atomic_fetch_sub(&shared->device_now_bytes, bytes);
         return status;
     }
     *memory_out = (xci_device_memory){memory, bytes};
     return XORCAST_OK;
+}
+
+xorcast_status xci_device_allocate(xorcast_context *context, uint64_t bytes,
+                                   xci_device_memory *memory_out) {
+    return allocate(context, context->shared->device->ops->allocate, bytes, memory_out);
+}
+
+xorcast_status xci_engine_allocate(xorcast_context *context, uint64_t bytes,
+                                   xci_device_memory *memory_out) {
+    return allocate(context, context->shared->device->ops->allocate_engine, bytes, memory_out);
 }
 
 /* Nobody can do anything about what does not go back: it is said and forgotten. */
@@ -164,6 +177,20 @@ void xci_pinned_release(xorcast_context *context, xci_device_memory *memory) {
     *memory = (xci_device_memory){NULL, 0};
 }
 
+xorcast_status xci_device_owns(xorcast_context *context, xci_device_stretch *known,
+                               const void *address, bool *owns_out) {
+    const xci_device *device = context->shared->device;
+    const uintptr_t at = (uintptr_t)address;
+    uint64_t bytes;
+    if (at < known->begin || at - known->begin >= known->bytes) {
+        XCI_DEVICE(context, "look up an address",
+                   device->ops->owns(device->handle, address, &bytes));
+        *known = (xci_device_stretch){at, bytes};
+    }
+    *owns_out = known->bytes > 0;
+    return XORCAST_OK;
+}
+
 /* ---- Streams and events ---- */
 
 void xci_stream_close(xorcast_context *context, void **stream) {
@@ -182,8 +209,22 @@ void xci_event_close(xorcast_context *context, void **event) {
     *event = NULL;
 }
 
+xorcast_status xci_stream_need_free(xorcast_context *context, void *stream) {
+    const xci_device *device = context->shared->device;
+    bool captured = false;
+    XCI_DEVICE(context, "look at a stream",
+               device->ops->stream_captured(device->handle, stream, &captured));
+    if (captured)
+        FAIL(context, XORCAST_BAD_STATE,
+             "the %s is being captured into a graph, or is ordered with one that is: end the "
+             "capture, or take a stream that is not blocking",
+             stream == NULL ? "default stream" : "stream");
+    return XORCAST_OK;
+}
+
 xorcast_status xci_stream_follow(xorcast_context *context, void *stream, void *other, void *event) {
     const xci_device *device = context->shared->device;
+    TRY(xci_stream_need_free(context, other));
     XCI_DEVICE(context, "mark a stream", device->ops->event_record(device->handle, event, other));
     XCI_DEVICE(context, "order two streams",
                device->ops->stream_after(device->handle, stream, event));

@@ -19,7 +19,7 @@
 #include "backend/cuda/cuda_kernels.h"
 #include "base/context.h"
 
-#define XCI_DEVICE_ABI 1u /* of the table and of the structures that go through it */
+#define XCI_DEVICE_ABI 2u /* of the table and of the structures that go through it */
 
 typedef struct xci_device_about {
     char name[64];
@@ -34,6 +34,21 @@ typedef struct xci_device_about {
     uint64_t decompress_max_bytes;
 } xci_device_about;
 
+/* One block for the Decompression Engine, laid out as drivers take it. `algorithm` is one of the
+ * bits of decompress_mask. Block, mask and actual_bytes are memory that the engine reaches. What it
+ * does with a block that is damaged, or longer than it says, nobody promises: `mask_bytes` is no
+ * bound. */
+typedef struct xci_decompress_job {
+    uint64_t block_bytes, mask_bytes;
+    uint32_t *actual_bytes; /* becomes what was written; 4-byte aligned */
+    const uint8_t *block;
+    uint8_t *mask;
+    uint32_t algorithm;
+    uint8_t zero[20];
+} xci_decompress_job;
+#define XCI_DECOMPRESS_LZ4 4u
+#define XCI_ENGINE_DRIVER 12080u /* drivers before it do not know the engine */
+
 typedef struct xci_device_ops {
     uint32_t abi, table_bytes; /* XCI_DEVICE_ABI, sizeof(xci_device_ops): checked when loaded */
     const char *name;          /* of the backend: "cuda" */
@@ -44,12 +59,15 @@ typedef struct xci_device_ops {
     int (*open)(int ordinal, void **device_out);
     void (*close)(void *device);
     int (*describe)(void *device, xci_device_about *about_out);
-    /* Whether an address is memory of this device. */
-    int (*owns)(void *device, const void *address, bool *owns_out);
+    /* How many bytes an allocation of this device has from an address on; 0: it is none of its. */
+    int (*owns)(void *device, const void *address, uint64_t *bytes_out);
 
     /* 256-byte aligned, uninitialised. Release waits for work that uses it. */
     int (*allocate)(void *device, uint64_t bytes, void **memory_out);
     int (*release)(void *device, void *memory);
+    /* As allocate; of a kind that the Decompression Engine can be asked to work on. */
+    int (*allocate_engine)(void *device, uint64_t bytes, void **memory_out);
+    int (*engine_reaches)(void *device, const void *address, bool *reaches_out);
     int (*allocate_pinned)(void *device, uint64_t bytes, void **memory_out);
     int (*release_pinned)(void *device, void *memory);
 
@@ -59,6 +77,9 @@ typedef struct xci_device_ops {
     int (*stream_close)(void *device, void *stream);
     int (*stream_wait)(void *device, void *stream);               /* the host waits */
     int (*stream_after)(void *device, void *stream, void *event); /* the stream waits */
+    /* Whether what is put on the stream now would go into a graph in place of running, or would
+     * spoil one that is being captured beside it. */
+    int (*stream_captured)(void *device, void *stream, bool *captured_out);
     int (*event_open)(void *device, void **event_out);
     int (*event_close)(void *device, void *event);
     int (*event_record)(void *device, void *event, void *stream);
@@ -76,11 +97,18 @@ typedef struct xci_device_ops {
                      void *stream);
     int (*fill)(void *device, void *to, uint8_t value, uint64_t bytes, void *stream);
 
+    /* One batch for the Decompression Engine. `jobs` stay as they are until the work is done. After
+     * a failure nothing is on the stream, and *bad_out, if it was written, is the job that was
+     * wrong. */
+    int (*decompress)(void *device, xci_decompress_job *jobs, uint64_t count, uint64_t *bad_out,
+                      void *stream);
+
     /* Operations over a grid that is resident on the device: cuda_kernels.h. */
     uint64_t (*encode_scratch)(uint64_t count, uint32_t chunk_bytes);
     int (*encode)(void *device, const xci_cuda_encode_call *call, void *stream);
     int (*check)(void *device, const xci_cuda_block_call *call, void *stream);
     int (*prepare)(void *device, const xci_cuda_block_call *call, void *stream);
+    int (*check_masks)(void *device, const xci_cuda_mask_call *call, void *stream);
     int (*apply)(void *device, const xci_cuda_block_call *call, void *stream);
     int (*digest)(void *device, const xci_cuda_digest_call *call, void *stream);
     int (*gather)(void *device, const xci_cuda_copy_call *call, void *stream);
@@ -93,6 +121,7 @@ typedef struct xci_device {
     const xci_device_ops *ops;
     void *handle;
     int32_t ordinal;
+    xci_device_about about; /* as it was when it was opened */
 } xci_device;
 
 /* The table of a backend: one that a test registered, or the plug-in of that name, loaded once for
@@ -123,6 +152,9 @@ typedef struct xci_device_memory {
 xorcast_status xci_device_allocate(xorcast_context *context, uint64_t bytes,
                                    xci_device_memory *memory_out);
 void xci_device_release(xorcast_context *context, xci_device_memory *memory);
+/* The same of memory for the Decompression Engine. */
+xorcast_status xci_engine_allocate(xorcast_context *context, uint64_t bytes,
+                                   xci_device_memory *memory_out);
 xorcast_status xci_pinned_allocate(xorcast_context *context, uint64_t bytes,
                                    xci_device_memory *memory_out);
 void xci_pinned_release(xorcast_context *context, xci_device_memory *memory);
@@ -130,10 +162,26 @@ void xci_pinned_release(xorcast_context *context, xci_device_memory *memory);
 xorcast_status xci_device_reserve(xorcast_context *context, xci_device_memory *memory,
                                   uint64_t bytes);
 
+/* Why the Decompression Engine cannot decode LZ4 here, in words, or what it can; true: it can. */
+bool xci_engine_words(const xci_device_about *about, char *words, size_t bytes);
+
+/* A stretch of memory that the device is known to own; zeroed: none yet. Tensors that lie beside
+ * each other are looked up once. */
+typedef struct xci_device_stretch {
+    uintptr_t begin;
+    uint64_t bytes;
+} xci_device_stretch;
+xorcast_status xci_device_owns(xorcast_context *context, xci_device_stretch *known,
+                               const void *address, bool *owns_out);
+
 /* Both close what is open and set it to NULL; a stream is waited for. */
 void xci_stream_close(xorcast_context *context, void **stream);
 void xci_event_close(xorcast_context *context, void **event);
-/* Makes `stream` wait for what is on `other` now, through `event`. */
+/* BAD_STATE if work on the stream would be captured into a graph: a delta is applied once, and what
+ * is replayed later would be applied again. */
+xorcast_status xci_stream_need_free(xorcast_context *context, void *stream);
+/* Makes `stream` wait for what is on `other` now, through `event`. BAD_STATE as above, of
+ * `other`. */
 xorcast_status xci_stream_follow(xorcast_context *context, void *stream, void *other, void *event);
 
 #endif

@@ -31,6 +31,22 @@ static void describe_link(const char *pci, char *link, size_t bytes) {
         snprintf(link, bytes, "%s x%s", speed, width);
 }
 
+bool xci_engine_words(const xci_device_about *about, char *words, size_t bytes) {
+    if (about->driver_version < XCI_ENGINE_DRIVER)
+        snprintf(words, bytes, "not asked for: driver %u.%u is older than %u.%u",
+                 about->driver_version / 1000, about->driver_version % 1000 / 10,
+                 XCI_ENGINE_DRIVER / 1000, XCI_ENGINE_DRIVER % 1000 / 10);
+    else if (about->decompress_mask == 0)
+        snprintf(words, bytes, "this GPU has none");
+    else if ((about->decompress_mask & XCI_DECOMPRESS_LZ4) == 0)
+        snprintf(words, bytes, "it does not decode LZ4 (mask %u)", about->decompress_mask);
+    else
+        snprintf(words, bytes, "decodes LZ4, up to %llu bytes at once",
+                 (unsigned long long)about->decompress_max_bytes);
+    return about->driver_version >= XCI_ENGINE_DRIVER &&
+           (about->decompress_mask & XCI_DECOMPRESS_LZ4) != 0;
+}
+
 xorcast_status xorcast_context_device(xorcast_context *context, xorcast_device *device_out) {
     xci_device_about about;
     TRY(xci_device_open(context));
@@ -47,6 +63,7 @@ xorcast_status xorcast_context_device(xorcast_context *context, xorcast_device *
     snprintf(found.name, sizeof found.name, "%s", about.name);
     snprintf(found.architecture, sizeof found.architecture, "%s", about.architecture);
     snprintf(found.pci, sizeof found.pci, "%s", about.pci);
+    (void)xci_engine_words(&about, found.engine, sizeof found.engine);
     describe_link(about.pci, found.pci_link, sizeof found.pci_link);
     *device_out = found;
     return XORCAST_OK;

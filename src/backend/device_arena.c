@@ -30,7 +30,9 @@ static xorcast_status add_segment(xci_device_arena *arena, uint64_t bytes) {
     TRY(status);
     xci_device_memory *segment = &arena->segments[arena->segment_count];
     const uint64_t likely = arena->segment_count == 0 ? arena->likely : 0;
-    TRY(xci_device_allocate(arena->context, xci_max(xci_max(bytes, step), likely), segment));
+    const uint64_t size = xci_max(xci_max(bytes, step), likely);
+    TRY(arena->for_engine ? xci_engine_allocate(arena->context, size, segment)
+                          : xci_device_allocate(arena->context, size, segment));
     arena->total_bytes += segment->bytes;
     arena->segment_count++;
     return XORCAST_OK;

@@ -14,6 +14,7 @@ typedef struct xci_device_arena {
     uint64_t taken;                         /* bytes since the reset */
     uint64_t likely;                        /* as many may be taken: what the first step has */
     uint64_t total_bytes;
+    bool for_engine; /* set by the owner: of memory for the Decompression Engine */
 } xci_device_arena;
 
 void xci_device_arena_open(xci_device_arena *arena, xorcast_context *context);

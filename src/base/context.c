@@ -18,7 +18,7 @@ static xorcast_status check_options(const xorcast_context_options *options) {
         return XORCAST_BAD_ARGUMENT;
     if ((options->allocate == NULL) != (options->release == NULL) || options->threads > MAX_THREADS)
         return XORCAST_BAD_ARGUMENT;
-    if (options->device < 0)
+    if (options->device < 0 || options->engine > XORCAST_ENGINE_NEVER)
         return XORCAST_BAD_ARGUMENT;
     return XORCAST_OK;
 }

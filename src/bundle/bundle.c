@@ -276,8 +276,7 @@ static xorcast_status check_device(xorcast_bundle *bundle, const xci_tensor *cop
     for (uint32_t i = 0; i < copy->region_count; i++) {
         const xci_region *region = &copy->regions[i];
         bool owns;
-        XCI_DEVICE(context, "look up an address",
-                   device->ops->owns(device->handle, region->data, &owns));
+        TRY(xci_device_owns(context, &bundle->owned, region->data, &owns));
         if (!owns)
             FAIL(context, XORCAST_BAD_ARGUMENT,
                  "tensor %s does not lie in memory of device %d; use its memory, or memory_kind "

@@ -11,6 +11,7 @@
 #define XCI_BUNDLE_H
 
 #include "backend/backend.h"
+#include "backend/device.h"
 #include "base/context.h"
 
 #define XCI_SMALL_BYTES 4096u
@@ -71,6 +72,7 @@ struct xorcast_bundle {
     uint64_t alias_count, alias_capacity;
     bool sealed, complete; /* complete: every tensor is counted */
     bool on_device;        /* all tensors lie in device memory */
+    xci_device_stretch owned;   /* where the tensor that was added last lies */
     struct xci_device_map *map; /* then, once sealed: the grid as the device has it */
     uint32_t chunk_log2;
     uint64_t group_bytes;

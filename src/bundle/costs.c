@@ -24,7 +24,8 @@
 #define BATCH_PAYLOAD                                                                              \
     (UINT64_C(36) << 20) /* blocks of a batch that is loaded, of three at a time */
 #define BATCH_TABLES (UINT64_C(88) * 73728)
-#define OWN_BATCH (UINT64_C(5) << 20) /* of blocks that go back, three at a time */
+#define OWN_BATCH (UINT64_C(5) << 20)      /* of blocks that go back, three at a time */
+#define ENGINE_WINDOW (UINT64_C(33) << 20) /* masks, where there is a Decompression Engine */
 #define SCAN_BYTES (UINT64_C(1) << 20)
 #define DEVICE_ROUNDING UINT64_C(65536)
 #define DEVICE_TENSOR 96u /* alignment in the shadow, copies of a small one */
@@ -72,8 +73,8 @@ void xci_seal_device_costs(xorcast_bundle *bundle) {
                                      layout->tensor_count * DEVICE_TENSOR +
                                      layout->chunk_count * DEVICE_CHUNK + 4 * piece + kept +
                                      PIECE_SCRATCH + group + 3 * own + SCAN_BYTES;
-    layout->subscriber_device_bytes =
-        tables + layout->chunk_count * DEVICE_CHUNK + 8 * batch + group + 2 * SCAN_BYTES;
+    layout->subscriber_device_bytes = tables + layout->chunk_count * DEVICE_CHUNK + 8 * batch +
+                                      group + 2 * SCAN_BYTES + ENGINE_WINDOW;
     layout->publisher_bytes += layout->chunk_count * 2 * DEVICE_CHUNK + 3 * piece + 3 * own +
                                layout->tensor_count * DEVICE_TENSOR + SCAN_BYTES;
     layout->subscriber_bytes += 8 * batch + group + 2 * SCAN_BYTES;

@@ -4,8 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/pool.h"
 #include "bundle/bundle.h"
+#include "bundle/device_fill.h"
+
+#define DEVICE_LANES 8u /* read at once: each has windows of pinned memory */
 
 xorcast_status xorcast_checkpoint_open(xorcast_context *context, const char *path,
                                        const xorcast_bundle_options *options,
@@ -43,6 +47,8 @@ xorcast_bundle *xorcast_checkpoint_bundle(xorcast_checkpoint *checkpoint) {
 typedef struct load {
     xorcast_bundle *from, *to;
     uint64_t *places;
+    xci_device_fill *fill;     /* into device memory: */
+    atomic_uint_fast64_t next; /* tensor that no lane has taken */
 } load;
 
 static bool find(xorcast_bundle *bundle, const char *name, uint64_t *index_out) {
@@ -87,45 +93,86 @@ static xorcast_status match(load *l) {
                     to->name, from->dtype, (unsigned long long)from->bytes, to->dtype,
                     (unsigned long long)to->bytes);
         for (uint32_t i = 0; i < to->region_count; i++)
-            if (to->regions[i].kind != XCI_KIND_HOST)
+            if (to->regions[i].kind > XCI_KIND_DEVICE)
                 FAIL_AT(l->to->context, XORCAST_UNSUPPORTED, place,
-                        "tensor %.300s is not in host memory; load into a bundle of your own",
-                        to->name);
+                        "tensor %.300s lies in a file; load into a bundle over memory", to->name);
     }
     return XORCAST_OK;
 }
 
-static xorcast_status load_region(const load *l, uint64_t source, const xci_tensor *to,
-                                  const xci_region *region) {
+/* Bytes [begin, begin + count) of a tensor to one piece of memory. */
+static xorcast_status load_piece(const load *l, uint32_t lane, uint64_t source, uint64_t begin,
+                                 uint64_t count, uint8_t *to) {
+    if (l->fill == NULL)
+        return xci_tensor_read(l->from, source, begin, count, to);
+    for (uint64_t done = 0; done < count;) {
+        const uint64_t some = xci_min(XCI_FILL_WINDOW, count - done);
+        uint8_t *room;
+        TRY(xci_device_fill_room(l->fill, lane, to + done, some, &room));
+        TRY(xci_tensor_read(l->from, source, begin + done, some, room));
+        done += some;
+    }
+    return XORCAST_OK;
+}
+
+static xorcast_status load_region(const load *l, uint32_t lane, uint64_t source,
+                                  const xci_tensor *to, const xci_region *region) {
     const uint64_t begin = region->row * to->row_bytes + region->column;
     const bool gapless = region->column_bytes == to->row_bytes &&
                          (region->pitch_bytes == to->row_bytes || region->row_count == 1);
     if (gapless)
-        return xci_tensor_read(l->from, source, begin, region->row_count * region->column_bytes,
-                               region->data);
+        return load_piece(l, lane, source, begin, region->row_count * region->column_bytes,
+                          region->data);
     for (uint64_t r = 0; r < region->row_count; r++)
-        TRY(xci_tensor_read(l->from, source, begin + r * to->row_bytes, region->column_bytes,
-                            region->data + r * region->pitch_bytes));
+        TRY(load_piece(l, lane, source, begin + r * to->row_bytes, region->column_bytes,
+                       region->data + r * region->pitch_bytes));
     return XORCAST_OK;
 }
 
 static xorcast_status load_tensor(void *user, uint64_t index, uint32_t worker) {
     const load *l = user;
     const xci_tensor *to = &l->to->tensors[index];
-    (void)worker;
     for (uint32_t i = 0; i < to->region_count; i++)
-        TRY(load_region(l, l->places[index], to, &to->regions[i]));
+        TRY(load_region(l, worker, l->places[index], to, &to->regions[i]));
     return XORCAST_OK;
+}
+
+/* A lane takes tensors until there are none, or one failed. */
+static xorcast_status run_lane(void *user, uint64_t lane, uint32_t worker) {
+    load *l = user;
+    (void)worker;
+    for (;;) {
+        const uint64_t tensor = atomic_fetch_add(&l->next, 1);
+        if (tensor >= l->to->tensor_count)
+            return XORCAST_OK;
+        const xorcast_status status = load_tensor(l, tensor, (uint32_t)lane);
+        if (status < 0) {
+            atomic_store(&l->next, l->to->tensor_count);
+            return status;
+        }
+    }
+}
+
+static xorcast_status load_to_device(load *l, uint32_t lanes) {
+    TRY(xci_pool_run(l->to->context->shared->pool, lanes, run_lane, l));
+    return xci_device_fill_finish(l->fill);
 }
 
 static xorcast_status load_all(load *l) {
     xorcast_context *context = l->to->context;
+    const uint32_t lanes = (uint32_t)xci_min(DEVICE_LANES, xci_context_threads(context));
     TRY(match(l));
+    if (l->to->on_device)
+        TRY(xci_device_fill_open(context, lanes, &l->fill));
     const xorcast_status status =
-        xci_pool_run(context->shared->pool, l->to->tensor_count, load_tensor, l);
+        l->fill != NULL ? load_to_device(l, lanes)
+                        : xci_pool_run(context->shared->pool, l->to->tensor_count, load_tensor, l);
+    xci_device_fill_close(l->fill);
     if (status < 0) {
         xorcast_error cause;
         xorcast_last_error(l->from->context, &cause);
+        if (cause.status != status) /* the device's, which is the bundle's */
+            xorcast_last_error(context, &cause);
         const xci_place place = {cause.tensor, cause.chunk, cause.os_error};
         FAIL_AT(context, XORCAST_WEIGHTS_MIXED, place,
                 "the weights are loaded in part (%.300s); load them again", cause.text);
@@ -137,7 +184,7 @@ xorcast_status xorcast_checkpoint_load(xorcast_checkpoint *checkpoint, xorcast_b
     void *memory;
     TRY(xci_bundle_need_sealed(bundle));
     TRY(xci_allocate_array(bundle->context, bundle->tensor_count, sizeof(uint64_t), &memory));
-    load l = {checkpoint->bundle, bundle, memory};
+    load l = {.from = checkpoint->bundle, .to = bundle, .places = memory};
     const xorcast_status status = load_all(&l);
     xci_release(bundle->context, memory);
     return status;

@@ -9,7 +9,7 @@
 #include "base/bytes.h"
 #include "base/folder.h"
 #include "base/io.h"
-#include "bundle/bundle.h"
+#include "bundle/window.h"
 #include "checkpoint/index.h"
 #include "checkpoint/paths.h"
 #include "checkpoint/replacement.h"
@@ -25,7 +25,7 @@ typedef struct plan {
     uint64_t *order;    /* indices in the order in which the bytes are written: shard by shard */
     const char **names; /* of the shards */
     uint32_t shard_count;
-    uint8_t *window;
+    xci_window window;
 } plan;
 
 static xorcast_status list_tensors(plan *p) {
@@ -106,8 +106,8 @@ static xorcast_status write_tensor(plan *p, uint64_t tensor, int fd, const char 
     const uint64_t bytes = p->bundle->tensors[tensor].bytes;
     for (uint64_t done = 0; done < bytes;) {
         const uint64_t count = xci_min(WINDOW_BYTES, bytes - done);
-        TRY(xci_tensor_read(p->bundle, tensor, done, count, p->window));
-        TRY(xci_io_write_at(p->bundle->context, fd, path, offset + done, p->window, count));
+        TRY(xci_tensor_read(p->bundle, tensor, done, count, p->window.bytes));
+        TRY(xci_io_write_at(p->bundle->context, fd, path, offset + done, p->window.bytes, count));
         done += count;
     }
     return XORCAST_OK;
@@ -181,9 +181,7 @@ static xorcast_status remove_others(plan *p, const char *path) {
 }
 
 static xorcast_status write_files(plan *p, const char *path, uint64_t shard_bytes) {
-    void *memory;
-    TRY(xci_arena_take(p->arena, WINDOW_BYTES, &memory));
-    p->window = memory;
+    TRY(xci_window_open(&p->window, p->bundle, WINDOW_BYTES));
     TRY(list_tensors(p));
     TRY(divide(p, shard_bytes));
     TRY(name_shards(p, shard_bytes != 0));
@@ -214,6 +212,7 @@ xorcast_status xorcast_checkpoint_write(xorcast_bundle *bundle, const char *path
         else
             xci_replacement_abort(p.replacement);
     }
+    xci_window_close(&p.window);
     xci_arena_destroy(p.arena);
     return status;
 }

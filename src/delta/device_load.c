@@ -74,6 +74,9 @@ static xorcast_status open_parts(xci_device_loader *loader) {
     loader->workers = memory;
     for (uint32_t i = 0; i < threads; i++)
         TRY(open_worker(&loader->workers[i], loader->bundle));
+    if (loader->mode == XCI_LOAD_KEEP)
+        xci_engine_open(&loader->engine, loader->bundle);
+    loader->arena.for_engine = loader->engine.able;
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &loader->stream));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &loader->copies));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &loader->event));
@@ -132,6 +135,7 @@ void xci_device_loader_close(xci_device_loader *loader) {
     for (unsigned i = 0; i <= XCI_LOAD_SLOTS; i++) {
         xci_event_close(context, &loader->slots[i].copied);
         xci_event_close(context, &loader->slots[i].event);
+        xci_engine_batch_close(&loader->engine, &loader->slots[i].engine);
         xci_pinned_release(context, &loader->slots[i].pinned);
         xci_device_release(context, &loader->slots[i].device);
     }
@@ -143,6 +147,7 @@ void xci_device_loader_close(xci_device_loader *loader) {
     }
     xci_release(context, loader->workers);
     xci_release(context, loader->rejected);
+    xci_engine_close(&loader->engine);
     xci_device_release(context, &loader->list);
     xci_device_arena_close(&loader->arena);
     memset(loader, 0, sizeof *loader);
@@ -187,8 +192,11 @@ static void squeeze(xci_load_slot *slot) {
         return;
     slot->count = 0;
     for (uint64_t i = 0; i < slot->listed; i++)
-        if (table[i].chunk != XCI_LOAD_SKIPPED)
+        if (table[i].chunk != XCI_LOAD_SKIPPED) {
+            if (slot->engine.wanted)
+                slot->engine.forms[slot->count] = slot->engine.forms[i];
             table[slot->count++] = table[i];
+        }
 }
 
 /* Where the device has the slot's entries: in the list of what is kept, if there is room. */
@@ -221,14 +229,17 @@ static xorcast_status send_table(xci_device_loader *loader, const xci_load_slot 
                              "copy blocks");
 }
 
-static xorcast_status start_check(xci_device_loader *loader, const xci_load_slot *slot) {
+static xorcast_status start_check(xci_device_loader *loader, xci_load_slot *slot) {
     xorcast_context *context = loader->context;
     const xci_device *device = context->shared->device;
     const xci_cuda_block_call call = call_of(loader, slot);
-    XCI_DEVICE(context, "check blocks", device->ops->check(device->handle, &call, loader->stream));
-    if (loader->mode == XCI_LOAD_KEEP) /* for the pause: lists are faster than blocks */
-        XCI_DEVICE(context, "prepare blocks",
-                   device->ops->prepare(device->handle, &call, loader->stream));
+    if (loader->mode ==
+        XCI_LOAD_KEEP) /* prepared too: for the pause, lists are faster than blocks */
+        TRY(xci_engine_check(&loader->engine, &slot->engine, &call, xci_load_table(slot),
+                             loader->stream));
+    else
+        XCI_DEVICE(context, "check blocks",
+                   device->ops->check(device->handle, &call, loader->stream));
     XCI_DEVICE(context, "copy results",
                device->ops->copy(device->handle, results_of(slot), device_results(slot),
                                  slot->count * sizeof(xci_cuda_result), loader->stream));
@@ -271,6 +282,8 @@ static xorcast_status launch(xci_device_loader *loader, xci_load_slot *slot) {
     xorcast_context *context = loader->context;
     const xci_device *device = context->shared->device;
     squeeze(slot);
+    if (!slot->any_copied) /* what comes from a device was not looked at here */
+        xci_engine_sort(&loader->engine, &slot->engine, xci_load_table(slot), slot->count);
     if (slot->count == 0)
         return XORCAST_OK;
     place_table(loader, slot);
@@ -454,6 +467,8 @@ static xorcast_status complete(xci_device_loader *loader, xci_load_slot *slot) {
     TRY(wait_for(loader, slot));
     if (loader->mode == XCI_LOAD_APPLY_OWN)
         return XORCAST_OK;
+    if (loader->mode == XCI_LOAD_KEEP)
+        TRY(xci_engine_end(&loader->engine, &slot->engine, results_of(slot), slot->count));
     TRY(sort_out(loader, slot, &rejected));
     TRY(give(loader, slot));
     if (rejected > 0)
@@ -546,6 +561,7 @@ static xorcast_status open_slot(xci_device_loader *loader, xci_load_slot **slot_
     *slot_out = slot;
     loader->turn = (loader->turn + 1) % XCI_LOAD_SLOTS;
     TRY(complete(loader, slot));
+    TRY(xci_engine_begin(&loader->engine, &slot->engine, slot->block_room));
     slot->any_copied = false;
     slot->listed = slot->payload_bytes = slot->run_count = 0;
     atomic_store(&slot->skipped, 0);
@@ -597,4 +613,5 @@ void xci_device_load_drop(xci_device_loader *loader) {
     loader->listed = loader->taken = 0;
     change_side(loader, NULL);
     xci_device_arena_reset(&loader->arena);
+    xci_engine_reset(&loader->engine);
 }

@@ -15,6 +15,7 @@
 
 #include "backend/device_side.h"
 #include "bundle/device_map.h"
+#include "delta/device_engine.h"
 #include "delta/group_reader.h"
 
 #define XCI_LOAD_RECORDS 2048u /* records that the pool loads at a time, at most */
@@ -57,6 +58,7 @@ typedef struct xci_load_slot {
     uint64_t listed, payload_bytes;    /* of the batch so far: blocks, skipped ones too */
     uint64_t count;                    /* blocks that are on the device */
     uint8_t *payload_at;               /* there */
+    xci_engine_batch engine;           /* mode KEEP */
     xci_cuda_block *table_at;          /* there */
     atomic_uint_fast64_t skipped;      /* of those listed */
     void *copied, *event;              /* payload and table are there; all is done */
@@ -81,13 +83,14 @@ typedef struct xci_device_loader {
     bool beside_old_weights; /* set by the owner: blocks may need the weights to be decoded */
     xci_load_taker taker;
     xci_load_worker *workers;
-    xci_device_arena arena; /* mode KEEP */
+    xci_device_arena arena;   /* mode KEEP */
+    xci_device_engine engine; /* likewise: or the kernels, who decodes */
     /* Likewise: entries of all blocks that passed, in the order in which they were taken, for
      * whoever applies them. */
     xci_device_memory list;
     uint64_t listed;
-    bool list_whole; /* or else some had to go elsewhere */
-    uint64_t taken;  /* blocks, since the delta began */
+    bool list_whole;       /* or else some had to go elsewhere */
+    uint64_t taken;        /* blocks, since the delta began */
     xci_device_side *side; /* that is being read, or NULL */
     void *copies, *stream, *event;
     xci_load_slot slots[XCI_LOAD_SLOTS + 1]; /* the last: blocks that are made device-ready here */

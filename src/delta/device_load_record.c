@@ -98,6 +98,9 @@ static xorcast_status place_block(xci_device_loader *loader, xci_load_worker *wo
     }
     memcpy(slot->pinned.at + *at, bytes, count);
     *entry = (xci_cuda_block){slot->payload_at + *at, count, codec, chunk->index};
+    if (slot->engine.wanted)
+        slot->engine.forms[entry - xci_load_table(slot)] = (uint8_t)xci_engine_form(
+            &loader->engine, &slot->engine, codec, bytes, count, chunk->bytes);
     *at += xci_round_up(count, XCI_LOAD_ALIGNMENT);
     return XORCAST_OK;
 }

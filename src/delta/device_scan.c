@@ -1,23 +1,34 @@
 /* Device scans: see device_scan.h. */
 #include "delta/device_scan.h"
 
-#include <string.h>
-
 #include "base/bytes.h"
+
+/* Of a slice: half a millisecond of reading, and what its lane's memory holds. */
+#define SLICE_BYTES (UINT64_C(2) << 30)
+#define SLICE_CHUNKS 65536u
+
+static xorcast_status open_lane(xci_device_scanner *scanner, xci_scan_lane *lane) {
+    xorcast_context *context = scanner->context;
+    const xci_device *device = context->shared->device;
+    const uint64_t bytes = scanner->slice_most * sizeof(xorcast_digest);
+    XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &lane->stream));
+    TRY(xci_device_allocate(context, bytes, &lane->digests));
+    return xci_pinned_allocate(context, bytes, &lane->pinned);
+}
 
 static xorcast_status open_parts(xci_device_scanner *scanner) {
     xorcast_context *context = scanner->context;
     const xci_device *device = context->shared->device;
-    const uint64_t bytes = XCI_SCAN_SLICE * sizeof(xorcast_digest);
-    XCI_DEVICE(context, "make a stream",
-               device->ops->stream_open(device->handle, &scanner->stream));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &scanner->event));
-    TRY(xci_device_allocate(context, bytes, &scanner->digests));
-    return xci_pinned_allocate(context, bytes, &scanner->pinned);
+    for (uint32_t i = 0; i < XCI_SCAN_LANES; i++)
+        TRY(open_lane(scanner, &scanner->lanes[i]));
+    return XORCAST_OK;
 }
 
-xorcast_status xci_device_scanner_open(xci_device_scanner *scanner, xorcast_context *context) {
-    *scanner = (xci_device_scanner){.context = context};
+xorcast_status xci_device_scanner_open(xci_device_scanner *scanner, xorcast_context *context,
+                                       uint64_t chunk_count) {
+    *scanner = (xci_device_scanner){.context = context,
+                                    .slice_most = xci_min(SLICE_CHUNKS, xci_max(chunk_count, 1))};
     const xorcast_status status = open_parts(scanner);
     if (status < 0)
         xci_device_scanner_close(scanner);
@@ -28,36 +39,75 @@ void xci_device_scanner_close(xci_device_scanner *scanner) {
     xorcast_context *context = scanner->context;
     if (context == NULL)
         return;
-    xci_stream_close(context, &scanner->stream);
+    for (uint32_t i = 0; i < XCI_SCAN_LANES; i++) {
+        xci_stream_close(context, &scanner->lanes[i].stream);
+        xci_device_release(context, &scanner->lanes[i].digests);
+        xci_pinned_release(context, &scanner->lanes[i].pinned);
+    }
     xci_event_close(context, &scanner->event);
-    xci_device_release(context, &scanner->digests);
-    xci_pinned_release(context, &scanner->pinned);
     *scanner = (xci_device_scanner){0};
 }
 
-static xorcast_status scan_slice(xci_device_scanner *scanner, const xci_device_map *map,
-                                 uint64_t first, uint64_t count, xorcast_digest *out) {
+static xorcast_status begin_slice(xci_device_scanner *scanner, xci_scan_lane *lane,
+                                  const xci_device_map *map, uint64_t first, uint64_t count) {
     xorcast_context *context = scanner->context;
     const xci_device *device = context->shared->device;
-    const uint64_t bytes = count * sizeof(xorcast_digest);
     const xci_cuda_digest_call call = {map->grid, map->places, first, count,
-                                       (xorcast_digest *)(void *)scanner->digests.at};
-    XCI_DEVICE(context, "digest weights",
-               device->ops->digest(device->handle, &call, scanner->stream));
+                                       (xorcast_digest *)(void *)lane->digests.at};
+    XCI_DEVICE(context, "digest weights", device->ops->digest(device->handle, &call, lane->stream));
     XCI_DEVICE(context, "copy digests",
-               device->ops->copy(device->handle, scanner->pinned.at, scanner->digests.at, bytes,
-                                 scanner->stream));
-    XCI_DEVICE(context, "digest weights",
-               device->ops->stream_wait(device->handle, scanner->stream));
-    memcpy(out, scanner->pinned.at, bytes);
+               device->ops->copy(device->handle, lane->pinned.at, lane->digests.at,
+                                 count * sizeof(xorcast_digest), lane->stream));
+    lane->first = first;
+    lane->count = count;
     return XORCAST_OK;
 }
 
-xorcast_status xci_device_scan(xci_device_scanner *scanner, const xci_device_map *map,
-                               uint64_t first, uint64_t count, xorcast_digest *digests_out) {
-    TRY(xci_stream_follow(scanner->context, scanner->stream, NULL, scanner->event));
-    for (uint64_t done = 0; done < count; done += XCI_SCAN_SLICE)
-        TRY(scan_slice(scanner, map, first + done, xci_min(XCI_SCAN_SLICE, count - done),
-                       digests_out + done));
+static xorcast_status take_slice(xci_device_scanner *scanner, const xci_scan_lane *lane,
+                                 xci_scan_take take, void *user) {
+    const xci_device *device = scanner->context->shared->device;
+    XCI_DEVICE(scanner->context, "digest weights",
+               device->ops->stream_wait(device->handle, lane->stream));
+    return take(user, lane->first, lane->count,
+                (const xorcast_digest *)(const void *)lane->pinned.at);
+}
+
+static xorcast_status scan_slices(xci_device_scanner *scanner, const xci_device_map *map,
+                                  uint64_t first, uint64_t count, uint64_t deadline_ns,
+                                  xci_scan_take take, void *user) {
+    const uint64_t slice =
+        xci_min(xci_max(SLICE_BYTES / map->grid.chunk_bytes, 1), scanner->slice_most);
+    const uint64_t slices = xci_divide_up(count, slice);
+    uint64_t begun = 0;
+    for (uint64_t taken = 0; taken < slices; taken++) {
+        while (begun < slices && begun < taken + XCI_SCAN_LANES &&
+               (begun == 0 || xci_now_ns() < deadline_ns)) {
+            const uint64_t at = begun * slice;
+            TRY(begin_slice(scanner, &scanner->lanes[begun % XCI_SCAN_LANES], map, first + at,
+                            xci_min(slice, count - at)));
+            begun++;
+        }
+        if (begun == taken)
+            return XORCAST_IN_PROGRESS;
+        TRY(take_slice(scanner, &scanner->lanes[taken % XCI_SCAN_LANES], take, user));
+    }
     return XORCAST_OK;
+}
+
+/* Nothing of an earlier scan may write what the next one reads. */
+static void wait_for_lanes(xci_device_scanner *scanner) {
+    const xci_device *device = scanner->context->shared->device;
+    for (uint32_t i = 0; i < XCI_SCAN_LANES; i++)
+        (void)device->ops->stream_wait(device->handle, scanner->lanes[i].stream);
+}
+
+xorcast_status xci_device_scan(xci_device_scanner *scanner, const xci_device_map *map,
+                               uint64_t first, uint64_t count, uint64_t deadline_ns,
+                               xci_scan_take take, void *user) {
+    for (uint32_t i = 0; i < XCI_SCAN_LANES; i++)
+        TRY(xci_stream_follow(scanner->context, scanner->lanes[i].stream, NULL, scanner->event));
+    const xorcast_status status = scan_slices(scanner, map, first, count, deadline_ns, take, user);
+    if (status < 0)
+        wait_for_lanes(scanner);
+    return status;
 }

@@ -1,23 +1,41 @@
-/* Full reads of weights in device memory: the digest of every chunk, in slices. One scanner for one
- * thread. */
+/* Full reads of weights in device memory: the digest of every chunk, in slices. While the host
+ * takes one slice the device reads the next, so that it never waits. One scanner for one thread. */
 #ifndef XCI_DEVICE_SCAN_H
 #define XCI_DEVICE_SCAN_H
 
 #include "bundle/device_map.h"
+#include "base/clock.h"
 
-#define XCI_SCAN_SLICE 65536u /* chunks a launch: 1 MiB of digests, some milliseconds of reading */
+#define XCI_SCAN_LANES 2u
+
+/* A slice on its way. */
+typedef struct xci_scan_lane {
+    void *stream;
+    xci_device_memory digests, pinned;
+    uint64_t first, count; /* chunks */
+} xci_scan_lane;
 
 typedef struct xci_device_scanner {
     xorcast_context *context;
-    void *stream, *event;
-    xci_device_memory digests, pinned; /* of a slice */
+    void *event;
+    uint64_t slice_most; /* chunks */
+    xci_scan_lane lanes[XCI_SCAN_LANES];
 } xci_device_scanner;
 
-xorcast_status xci_device_scanner_open(xci_device_scanner *scanner, xorcast_context *context);
+/* Gets digests of chunks [first, first + count), which stay until it returns. */
+typedef xorcast_status (*xci_scan_take)(void *user, uint64_t first, uint64_t count,
+                                        const xorcast_digest *digests);
+
+/* For maps of up to `chunk_count` chunks: what is more only makes slices shorter. */
+xorcast_status xci_device_scanner_open(xci_device_scanner *scanner, xorcast_context *context,
+                                       uint64_t chunk_count);
 void xci_device_scanner_close(xci_device_scanner *scanner);
 
-/* Digests of chunks [first, first + count) of a map, after what is on the default stream now. */
+/* Gives the digests of chunks [first, first + count) of a map to `take`, slice by slice in order,
+ * after what is on the default stream now. No slice is begun behind the deadline, but the first;
+ * IN_PROGRESS: not all were. What `take` returns instead of OK ends the scan. */
 xorcast_status xci_device_scan(xci_device_scanner *scanner, const xci_device_map *map,
-                               uint64_t first, uint64_t count, xorcast_digest *digests_out);
+                               uint64_t first, uint64_t count, uint64_t deadline_ns,
+                               xci_scan_take take, void *user);
 
 #endif

@@ -1,6 +1,8 @@
 /* Scans: see scan.h. The pool takes groups; each worker sums for itself. */
 #include "delta/scan.h"
 
+#include <string.h>
+
 #include "base/bytes.h"
 #include "base/digest.h"
 #include "base/pool.h"
@@ -30,35 +32,32 @@ static xorcast_status scan_group(void *user, uint64_t group, uint32_t worker) {
     return XORCAST_OK;
 }
 
-static xorcast_status scan_slices(xorcast_bundle *bundle, xci_device_scanner *scanner,
-                                  xorcast_digest *slice, xorcast_digest *chunk_digests,
-                                  xorcast_digest *sum) {
-    const uint64_t chunk_count = bundle->layout.chunk_count;
-    for (uint64_t first = 0; first < chunk_count; first += XCI_SCAN_SLICE) {
-        const uint64_t count = xci_min(XCI_SCAN_SLICE, chunk_count - first);
-        xorcast_digest *out = chunk_digests != NULL ? chunk_digests + first : slice;
-        TRY(xci_device_scan(scanner, bundle->map, first, count, out));
-        for (uint64_t c = 0; c < count; c++)
-            xci_digest_merge(sum, &out[c]);
-    }
+typedef struct device_sums {
+    xorcast_digest *chunk_digests; /* NULL: not wanted */
+    xorcast_digest sum;
+} device_sums;
+
+static xorcast_status take_digests(void *user, uint64_t first, uint64_t count,
+                                   const xorcast_digest *digests) {
+    device_sums *sums = user;
+    if (sums->chunk_digests != NULL)
+        memcpy(sums->chunk_digests + first, digests, count * sizeof *digests);
+    for (uint64_t i = 0; i < count; i++)
+        xci_digest_merge(&sums->sum, &digests[i]);
     return XORCAST_OK;
 }
 
 static xorcast_status scan_device(xorcast_bundle *bundle, xorcast_digest *chunk_digests,
                                   xorcast_digest *sum_out) {
-    xorcast_context *context = bundle->context;
-    const uint64_t slice = xci_min(XCI_SCAN_SLICE, bundle->layout.chunk_count);
-    xorcast_digest sum = {{0, 0}};
+    const uint64_t chunk_count = bundle->layout.chunk_count;
+    device_sums sums = {chunk_digests, {{0, 0}}};
     xci_device_scanner scanner;
-    void *memory;
-    TRY(xci_allocate_array(context, slice, sizeof(xorcast_digest), &memory));
-    xorcast_status status = xci_device_scanner_open(&scanner, context);
-    if (status == XORCAST_OK)
-        status = scan_slices(bundle, &scanner, memory, chunk_digests, &sum);
+    TRY(xci_device_scanner_open(&scanner, bundle->context, chunk_count));
+    const xorcast_status status =
+        xci_device_scan(&scanner, bundle->map, 0, chunk_count, XCI_FOREVER, take_digests, &sums);
     xci_device_scanner_close(&scanner);
-    xci_release(context, memory);
     TRY(status);
-    *sum_out = sum;
+    *sum_out = sums.sum;
     return XORCAST_OK;
 }
 

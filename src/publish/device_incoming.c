@@ -72,13 +72,13 @@ xorcast_status xci_device_incoming_check(xci_device_incoming *incoming, uint64_t
                                          const uint64_t *indices, const void *const *data) {
     const xorcast_bundle *bundle = incoming->bundle;
     const xci_device *device = incoming->context->shared->device;
+    xci_device_stretch known = {0};
     for (uint64_t i = 0; i < count && data != NULL; i++) {
         const uint64_t t = indices != NULL ? indices[i] : i;
         bool owns = true;
         if (t >= bundle->tensor_count || bundle->tensors[t].bytes == 0 || data[i] == NULL)
             continue;
-        XCI_DEVICE(incoming->context, "look up an address",
-                   device->ops->owns(device->handle, data[i], &owns));
+        TRY(xci_device_owns(incoming->context, &known, data[i], &owns));
         const xci_place place = {t, XORCAST_NO_INDEX, 0};
         if (!owns)
             FAIL_AT(incoming->context, XORCAST_BAD_ARGUMENT, place,

@@ -1,7 +1,6 @@
 /* Shadows of device weights: see device_shadow.h. */
 #include "publish/device_shadow.h"
 
-#include "base/bytes.h"
 #include "base/digest.h"
 #include "delta/device_load.h"
 #include "delta/device_scan.h"
@@ -43,34 +42,31 @@ static xorcast_status copy_all(xci_device_shadow *shadow, const xorcast_bundle *
     return XORCAST_OK;
 }
 
-static xorcast_status digest_slices(xci_device_shadow *shadow, xci_device_scanner *scanner,
-                                    xorcast_digest *slice, xorcast_digest *const *group_digests) {
-    const xorcast_bundle *twin = shadow->twin;
-    const uint64_t chunk_count = twin->layout.chunk_count;
-    uint64_t group = 0;
-    for (uint64_t first = 0; first < chunk_count; first += XCI_SCAN_SLICE) {
-        const uint64_t count = xci_min(XCI_SCAN_SLICE, chunk_count - first);
-        TRY(xci_device_scan(scanner, shadow->map, first, count, slice));
-        for (uint64_t i = 0; i < count; i++) {
-            while (twin->group_first[group + 1] <= first + i)
-                group++;
-            xci_digest_merge(group_digests[group], &slice[i]);
-        }
+typedef struct group_sums {
+    const uint64_t *group_first;
+    xorcast_digest *const *digests;
+    uint64_t group; /* of the chunk that was taken last */
+} group_sums;
+
+static xorcast_status take_digests(void *user, uint64_t first, uint64_t count,
+                                   const xorcast_digest *digests) {
+    group_sums *sums = user;
+    for (uint64_t i = 0; i < count; i++) {
+        while (sums->group_first[sums->group + 1] <= first + i)
+            sums->group++;
+        xci_digest_merge(sums->digests[sums->group], &digests[i]);
     }
     return XORCAST_OK;
 }
 
 static xorcast_status digest_all(xci_device_shadow *shadow, xorcast_digest *const *group_digests) {
-    xorcast_context *context = shadow->context;
+    const uint64_t chunk_count = shadow->twin->layout.chunk_count;
+    group_sums sums = {shadow->twin->group_first, group_digests, 0};
     xci_device_scanner scanner;
-    void *memory;
-    TRY(xci_allocate_array(context, xci_min(XCI_SCAN_SLICE, shadow->twin->layout.chunk_count),
-                           sizeof(xorcast_digest), &memory));
-    xorcast_status status = xci_device_scanner_open(&scanner, context);
-    if (status == XORCAST_OK)
-        status = digest_slices(shadow, &scanner, memory, group_digests);
+    TRY(xci_device_scanner_open(&scanner, shadow->context, chunk_count));
+    const xorcast_status status =
+        xci_device_scan(&scanner, shadow->map, 0, chunk_count, XCI_FOREVER, take_digests, &sums);
     xci_device_scanner_close(&scanner);
-    xci_release(context, memory);
     return status;
 }
 

@@ -129,6 +129,7 @@ static xorcast_status run_pass(xci_device_commit *commit, void *stream, bool und
 }
 
 xorcast_status xci_device_commit_apply(xci_device_commit *commit, void *stream) {
+    TRY(xci_stream_need_free(commit->context, stream));
     return run_pass(commit, stream, false);
 }
 

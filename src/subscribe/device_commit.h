@@ -26,8 +26,8 @@ void xci_device_commit_close(xci_device_commit *commit);
 
 /* Everything that commit will need, while generation still goes on. */
 xorcast_status xci_device_commit_prepare(xci_device_commit *commit, const xci_stage *stage);
-/* Puts the XOR on `stream`. DEVICE_FAILED: nothing is changed. WEIGHTS_MIXED: something may be;
- * settle tells. */
+/* Puts the XOR on `stream`. DEVICE_FAILED, BAD_STATE: nothing is changed. WEIGHTS_MIXED: something
+ * may be; settle tells. */
 xorcast_status xci_device_commit_apply(xci_device_commit *commit, void *stream);
 /* Waits until it is done. TIMED_OUT: not yet. WEIGHTS_MIXED: the device failed. */
 xorcast_status xci_device_commit_wait(xci_device_commit *commit, uint64_t deadline_ns,

@@ -22,6 +22,12 @@ static void take(void *user, uint64_t first, const xci_cuda_block *blocks,
         xci_digest_merge(&keyframe->chunk_digests[blocks[i].chunk], &results[i].change);
 }
 
+static xorcast_status keep_digests(void *user, uint64_t first, uint64_t count,
+                                   const xorcast_digest *digests) {
+    memcpy(((xci_device_keyframe *)user)->chunk_digests + first, digests, count * sizeof *digests);
+    return XORCAST_OK;
+}
+
 /* Chunks lie this far from each other: whole words can be copied. */
 static uint64_t chunk_room(const xorcast_bundle *bundle, uint64_t chunk) {
     return xci_round_up(xci_bundle_chunk_bytes(bundle, chunk), 64);
@@ -37,7 +43,7 @@ static xorcast_status open_parts(xci_device_keyframe *keyframe) {
     const xci_device *device = context->shared->device;
     const uint64_t bytes =
         addresses_bytes(bundle) + bundle->group_size_max + bundle->group_chunks_max * 64;
-    TRY(xci_device_scanner_open(&keyframe->scanner, context));
+    TRY(xci_device_scanner_open(&keyframe->scanner, context, bundle->group_chunks_max));
     const xci_load_taker taker = {expect, take, keyframe};
     TRY(xci_device_loader_open(&keyframe->loader, bundle, bundle->map, XCI_LOAD_APPLY, &taker));
     XCI_DEVICE(context, "make a stream",
@@ -103,8 +109,8 @@ xorcast_status xci_device_keyframe_write(xci_device_keyframe *keyframe, uint64_t
                device->ops->scatter(device->handle, &call, keyframe->stream));
     XCI_DEVICE(context, "write a group",
                device->ops->stream_wait(device->handle, keyframe->stream));
-    return xci_device_scan(&keyframe->scanner, bundle->map, first, count,
-                           keyframe->chunk_digests + first);
+    return xci_device_scan(&keyframe->scanner, bundle->map, first, count, XCI_FOREVER, keep_digests,
+                           keyframe);
 }
 
 xorcast_status xci_device_keyframe_apply(xci_device_keyframe *keyframe, const xci_record *records,

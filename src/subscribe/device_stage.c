@@ -97,3 +97,8 @@ xorcast_status xci_device_stage_finish(xci_stage *stage) {
     }
     return XORCAST_OK;
 }
+
+void xci_device_stage_decoding(const xci_stage *stage, xorcast_decoding *decoding_out) {
+    if (stage->loader != NULL)
+        *decoding_out = *xci_engine_decoding(&stage->loader->engine);
+}

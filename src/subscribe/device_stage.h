@@ -18,5 +18,7 @@ xorcast_status xci_device_stage_begin(xci_stage *stage);
 xorcast_status xci_device_stage_records(xci_stage *stage, xci_device_side *side);
 /* Until everything is checked and listed. */
 xorcast_status xci_device_stage_finish(xci_stage *stage);
+/* Who decoded what is staged, and why. */
+void xci_device_stage_decoding(const xci_stage *stage, xorcast_decoding *decoding_out);
 
 #endif

@@ -15,11 +15,11 @@
 #include "subscribe/catchup.h"
 #include "subscribe/commit.h"
 #include "subscribe/device_commit.h"
+#include "subscribe/device_stage.h"
 #include "subscribe/keyframe.h"
 
 #define DEFAULT_TIMEOUT_MS 30000u
 #define RECONNECT_PAUSE_MS 50u
-#define DEVICE_SLICE_BYTES (UINT64_C(4) << 30)
 #define MOVE_RUN UINT64_C(8192) /* chunks whose digests one worker moves at a time */
 
 typedef enum subscriber_state {
@@ -44,7 +44,8 @@ struct xorcast_subscriber {
     xorcast_version version, previous;
     xorcast_digest *chunk_digests;
     xorcast_digest digest; /* their sum */
-    uint64_t audit_next;   /* chunk */
+    xci_device_scanner scanner; /* of weights in device memory */
+    uint64_t audit_next;        /* chunk */
     uint64_t staged_wire_bytes, staged_deltas, staged_ship_ns, staged_stage_ns;
     xorcast_subscriber_stats stats;
 };
@@ -107,6 +108,8 @@ static xorcast_status open_all(xorcast_subscriber *subscriber, const char *url) 
     TRY(xci_stage_open(&subscriber->stage, bundle));
     TRY(bundle->on_device ? xci_device_commit_open(&subscriber->device_commit, bundle)
                           : xci_commit_open(&subscriber->commit, bundle, subscriber->journal));
+    if (bundle->on_device)
+        TRY(xci_device_scanner_open(&subscriber->scanner, context, bundle->layout.chunk_count));
     TRY(xci_allocate_array(context, bundle->layout.chunk_count, sizeof(xorcast_digest), &memory));
     subscriber->chunk_digests = memory;
     TRY(xci_bundle_scan(bundle, subscriber->chunk_digests, &subscriber->digest));
@@ -163,6 +166,7 @@ void xorcast_subscriber_close(xorcast_subscriber *subscriber) {
         return;
     if (subscriber->connected)
         xci_feed_close(&subscriber->feed);
+    xci_device_scanner_close(&subscriber->scanner);
     xci_device_commit_close(&subscriber->device_commit);
     xci_commit_close(&subscriber->commit);
     xci_stage_close(&subscriber->stage);
@@ -441,14 +445,6 @@ xorcast_status xorcast_subscriber_keyframe(xorcast_subscriber *subscriber, uint6
 
 /* ---- Proof ---- */
 
-typedef struct audit {
-    xorcast_subscriber *subscriber;
-    xci_apply_worker *workers;
-    uint64_t first;
-    xci_device_scanner scanner; /* of weights in device memory, with a slice's digests: */
-    xorcast_digest *digests;
-} audit;
-
 static xorcast_status compare_chunk(xorcast_subscriber *subscriber, uint64_t chunk,
                                     const xorcast_digest *digest) {
     char words[300];
@@ -463,6 +459,12 @@ static xorcast_status compare_chunk(xorcast_subscriber *subscriber, uint64_t chu
             (long long)subscriber->version.step);
 }
 
+typedef struct audit {
+    xorcast_subscriber *subscriber;
+    xci_apply_worker *workers;
+    uint64_t first;
+} audit;
+
 static xorcast_status audit_chunk(void *user, uint64_t index, uint32_t worker) {
     const audit *a = user;
     xci_apply_worker *scratch = &a->workers[worker];
@@ -472,66 +474,60 @@ static xorcast_status audit_chunk(void *user, uint64_t index, uint32_t worker) {
     return compare_chunk(a->subscriber, a->first + index, &digest);
 }
 
-static xorcast_status audit_slice(audit *a, uint64_t count) {
-    xorcast_subscriber *subscriber = a->subscriber;
-    if (!subscriber->bundle->on_device)
-        return xci_pool_run(subscriber->context->shared->pool, count, audit_chunk, a);
-    TRY(xci_device_scan(&a->scanner, subscriber->bundle->map, a->first, count, a->digests));
-    for (uint64_t i = 0; i < count; i++)
-        TRY(compare_chunk(subscriber, a->first + i, &a->digests[i]));
-    return XORCAST_OK;
-}
-
-/* Chunks between two looks at the clock: some milliseconds of reading. */
-static uint64_t audit_slice_chunks(const xorcast_subscriber *subscriber) {
-    return subscriber->bundle->on_device
-               ? DEVICE_SLICE_BYTES >> subscriber->bundle->chunk_log2
-               : 16 * (uint64_t)xci_context_threads(subscriber->context);
-}
-
+/* The clock is looked at between slices: some milliseconds of reading. */
 static xorcast_status audit_slices(audit *a, uint64_t deadline_ns) {
     xorcast_subscriber *subscriber = a->subscriber;
+    xorcast_context *context = subscriber->context;
     const uint64_t chunk_count = subscriber->bundle->layout.chunk_count;
-    const uint64_t slice = audit_slice_chunks(subscriber);
+    const uint64_t slice = 16 * (uint64_t)xci_context_threads(context);
     while (subscriber->audit_next < chunk_count) {
         a->first = subscriber->audit_next;
         const uint64_t count = xci_min(slice, chunk_count - a->first);
-        TRY(audit_slice(a, count));
+        TRY(xci_pool_run(context->shared->pool, count, audit_chunk, a));
         subscriber->audit_next += count;
         if (subscriber->audit_next < chunk_count && xci_now_ns() >= deadline_ns)
             return XORCAST_IN_PROGRESS;
     }
-    subscriber->audit_next = 0;
     return XORCAST_OK;
 }
 
-static xorcast_status open_audit(audit *a) {
-    xorcast_context *context = a->subscriber->context;
-    void *memory;
-    if (!a->subscriber->bundle->on_device)
-        return xci_apply_workers_open(a->subscriber->bundle, &a->workers);
-    TRY(xci_allocate_array(context, audit_slice_chunks(a->subscriber), sizeof(xorcast_digest),
-                           &memory));
-    a->digests = memory;
-    return xci_device_scanner_open(&a->scanner, context);
+static xorcast_status audit_host(xorcast_subscriber *subscriber, uint64_t deadline_ns) {
+    audit a = {.subscriber = subscriber};
+    xorcast_status status = xci_apply_workers_open(subscriber->bundle, &a.workers);
+    if (status == XORCAST_OK)
+        status = audit_slices(&a, deadline_ns);
+    xci_apply_workers_close(subscriber->context, a.workers);
+    return status;
+}
+
+static xorcast_status take_slice(void *user, uint64_t first, uint64_t count,
+                                 const xorcast_digest *digests) {
+    xorcast_subscriber *subscriber = user;
+    for (uint64_t i = 0; i < count; i++)
+        TRY(compare_chunk(subscriber, first + i, &digests[i]));
+    subscriber->audit_next = first + count;
+    return XORCAST_OK;
+}
+
+static xorcast_status audit_device(xorcast_subscriber *subscriber, uint64_t deadline_ns) {
+    const xorcast_bundle *bundle = subscriber->bundle;
+    const uint64_t first = subscriber->audit_next;
+    return xci_device_scan(&subscriber->scanner, bundle->map, first,
+                           bundle->layout.chunk_count - first, deadline_ns, take_slice, subscriber);
 }
 
 xorcast_status xorcast_subscriber_audit(xorcast_subscriber *subscriber, uint64_t budget_ms) {
-    audit a = {.subscriber = subscriber};
+    const uint64_t deadline = budget_ms == 0 ? XCI_FOREVER : xci_deadline(budget_ms);
     TRY(need_whole(subscriber));
     if (subscriber->version.step == XORCAST_NO_STEP)
         FAIL(subscriber->context, XORCAST_BAD_STATE,
              "these weights are no version; call xorcast_subscriber_keyframe");
-    xorcast_status status = open_audit(&a);
-    if (status == XORCAST_OK)
-        status = audit_slices(&a, budget_ms == 0 ? XCI_FOREVER : xci_deadline(budget_ms));
-    xci_device_scanner_close(&a.scanner);
-    xci_release(subscriber->context, a.digests);
-    xci_apply_workers_close(subscriber->context, a.workers);
-    if (status == XORCAST_WEIGHTS_WRONG) {
+    const xorcast_status status = subscriber->bundle->on_device ? audit_device(subscriber, deadline)
+                                                                : audit_host(subscriber, deadline);
+    if (status == XORCAST_WEIGHTS_WRONG)
         no_version(subscriber);
+    if (status == XORCAST_OK || status == XORCAST_WEIGHTS_WRONG)
         subscriber->audit_next = 0;
-    }
     return status;
 }
 
@@ -546,5 +542,6 @@ void xorcast_subscriber_get_stats(xorcast_subscriber *subscriber,
     *stats_out = subscriber->stats;
     xorcast_subscriber_current(subscriber, &stats_out->version);
     stats_out->digest = subscriber->digest;
+    xci_device_stage_decoding(&subscriber->stage, &stats_out->decoding);
     xorcast_context_memory(subscriber->context, &stats_out->memory);
 }

@@ -1,5 +1,5 @@
-/* check, apply, digest, gather and scatter of the CUDA backend against the CPU backend and against
- * what is written here byte by byte. A program of its own that needs a GPU:
+/* check, apply, masks, digest, gather and scatter of the CUDA backend against the CPU backend and
+ * against what is written here byte by byte. A program of its own that needs a GPU:
  *
  *     test_cuda_block [--tight]
  *
@@ -630,11 +630,142 @@ static void test_random_tokens() {
     run_hostile_list("random tokens", list);
 }
 
+/* ---- Masks that something else has decoded --------------------------------------------------- */
+
+/* The masks of a list's blocks, decoded by liblz4, `stride` apart, with anything behind them; and
+ * how long each is said to be, some wrongly. */
+struct decoded_masks {
+    uint64_t stride = 0;
+    std::vector<uint8_t> masks;
+    std::vector<uint32_t> decoded; /* two a block, of which the first counts */
+};
+
+static decoded_masks decode_all(const case_list &list) {
+    decoded_masks all;
+    for (const chunk_case &c : list.cases)
+        all.stride = c.bytes > all.stride ? c.bytes : all.stride;
+    all.stride = (all.stride + 15) / 16 * 16;
+    all.masks.resize(all.stride * list.cases.size());
+    fill(all.masks.data(), all.masks.size());
+    for (size_t i = 0; i < list.cases.size(); ++i) {
+        const chunk_case &c = list.cases[i];
+        const int made =
+            LZ4_decompress_safe((const char *)c.block.data(), (char *)&all.masks[i * all.stride],
+                                (int)c.block.size(), (int)c.bytes);
+        expect(made == (int)c.bytes, "liblz4 does not decode", i);
+        all.decoded.push_back(i % 19 == 3 ? c.bytes - 1 : i % 19 == 7 ? 0 : c.bytes);
+        all.decoded.push_back(mask_random(&seed, 100));
+    }
+    return all;
+}
+
+/* Compares with the CPU's verdict on the mask as a raw block; the host's weights get it if the
+ * block became a list. */
+static bool expect_mask_result(case_list &list, size_t index, const decoded_masks &all,
+                               const xci_cuda_result &got) {
+    chunk_case c = list.cases[index];
+    const uint32_t block_bytes = (uint32_t)c.block.size();
+    std::vector<bool> placed;
+    std::vector<uint8_t> chunk = gather(list, index, &placed);
+    const std::vector<xci_segment> segments = c.windowed ? placed_segments(c, placed) : c.segments;
+    expect(got.block_bytes == block_bytes && got.block_codec == XORCAST_CODEC_LZ4, "size", index);
+    if (all.decoded[2 * index] != c.bytes) {
+        expect(got.status == XORCAST_DATA_CORRUPT && got.list_bytes == 0 && got.bits_changed == 0,
+               "a short mask is taken", index);
+        return false;
+    }
+    c.block.assign(&all.masks[index * all.stride], &all.masks[index * all.stride] + c.bytes);
+    c.block_codec = XORCAST_CODEC_RAW;
+    xci_block_job job = job_of(c, segments, chunk.data());
+    xci_backend_cpu.check(&job, 1);
+    expect(got.status == XORCAST_OK && got.bits_changed == job.bits_changed &&
+               got.bytes_changed == job.bytes_changed &&
+               got.elements_changed == job.elements_changed,
+           "counts of a mask", index);
+    expect(got.change.lane[0] == job.change.lane[0] && got.change.lane[1] == job.change.lane[1],
+           "change of the digest by a mask", index);
+    const uint32_t list_bytes = 4 * job.bytes_changed;
+    expect(got.list_bytes == (list_bytes <= block_bytes ? list_bytes : 0), "bytes of a list",
+           index);
+    if (got.list_bytes == 0)
+        return false;
+    xci_backend_cpu.apply(&job, 1);
+    scatter(list, index, chunk);
+    return true;
+}
+
+static void run_masks(const char *name, case_list &list) {
+    device_cases *d = to_device(list);
+    const decoded_masks all = decode_all(list);
+    const device_table<uint8_t> masks(all.masks);
+    const device_table<uint32_t> decoded(all.decoded);
+    const xci_cuda_mask_call call = {d->call, masks.at, all.stride, decoded.at};
+    const std::vector<uint8_t> before = list.blocks.read();
+    CUDA(xci_cuda_check_masks(&call, nullptr));
+    sync();
+    expect(list.weights.same(), "check of masks changes weights", 0);
+    const std::vector<xci_cuda_result> results = d->results.get();
+    const std::vector<xci_cuda_block> blocks = d->blocks.get();
+    const std::vector<uint8_t> after = list.blocks.read();
+    std::vector<xci_cuda_block> listed;
+    for (size_t i = 0; i < list.cases.size(); ++i) {
+        const bool is_list = expect_mask_result(list, i, all, results[i]);
+        const size_t offset = list.blocks.offset[i], kept = is_list ? results[i].list_bytes : 0;
+        if (is_list)
+            listed.push_back(blocks[i]);
+        expect(blocks[i].block_codec == (is_list ? XCI_CUDA_CODEC_LIST : XORCAST_CODEC_LZ4) &&
+                   blocks[i].block_bytes == (is_list ? kept : list.cases[i].block.size()),
+               "codec and size after a mask", i);
+        expect(memcmp(&before[offset + kept], &after[offset + kept],
+                      list.cases[i].block.size() + 16 - kept) == 0,
+               "a list longer than it says", i);
+    }
+    expect(!listed.empty() && listed.size() < list.cases.size(), "how many lists", listed.size());
+    const device_table<xci_cuda_block> table(listed);
+    xci_cuda_block_call apply = d->call;
+    apply.blocks = table.at;
+    apply.count = listed.size();
+    CUDA(xci_cuda_apply(&apply, nullptr));
+    sync();
+    expect(list.weights.same(), "lists made of masks", 0);
+    delete d;
+    printf("%s: %zu chunks, %zu lists, %u failures so far\n", name, list.cases.size(),
+           listed.size(), failures);
+}
+
+/* Canonical blocks and liblz4's own, of all lengths, in one piece and in windows. */
+static void test_masks() {
+    case_list list;
+    uint32_t number = 0;
+    for (uint32_t n : lengths())
+        for (unsigned pattern = MASK_ONE_BIT; pattern < MASK_PATTERNS; ++pattern, ++number) {
+            chunk_case c = new_case(n, elements[number % 4]);
+            const std::vector<uint8_t> mask = random_mask(n, pattern);
+            c.block.resize((size_t)LZ4_compressBound((int)n));
+            c.block.resize((size_t)LZ4_compress_default(
+                (const char *)mask.data(), (char *)c.block.data(), (int)n, (int)c.block.size()));
+            c.block_codec = XORCAST_CODEC_LZ4;
+            if (number % 2 == 0)
+                encode(&c, mask, XORCAST_CODEC_LZ4);
+            if (c.block.empty() || c.block_codec != XORCAST_CODEC_LZ4)
+                continue;
+            if (number % 5 == 0)
+                add_packed(list, c);
+            else if (number % 5 == 1 && n > 8)
+                add_boxes(list, c);
+            else
+                add_direct(list, c, number % 3 == 0 ? 0 : mask_random(&seed, 16));
+        }
+    run_masks("masks", list);
+}
+
 /* Nothing to do is no error. */
 static void test_nothing() {
     const xci_cuda_block_call blocks = {};
     const xci_cuda_digest_call digest = {};
     const xci_cuda_copy_call copy = {};
+    const xci_cuda_mask_call masks = {};
+    CUDA(xci_cuda_check_masks(&masks, nullptr));
     CUDA(xci_cuda_check(&blocks, nullptr));
     CUDA(xci_cuda_apply(&blocks, nullptr));
     CUDA(xci_cuda_digest(&digest, nullptr));
@@ -654,6 +785,7 @@ int main(int argc, char **argv) {
     test_direct();
     test_windows();
     test_foreign();
+    test_masks();
     test_mutated();
     test_random_tokens();
     printf("test_cuda_block: %s\n", failures == 0 ? "all good" : "FAILED");

@@ -467,9 +467,32 @@ class Words(ToolTest):
             self.assertEqual(row["event"], "device")
             self.assertGreater(row["memory_bytes"], 0)
             self.assertEqual(row["decompresses_lz4"], row["decompress_mask"] & 4 != 0)
+            self.assertEqual("decodes LZ4" in row["engine"], row["decompresses_lz4"])
         else:
             self.assertEqual(process.returncode, 3)
             self.assertIn("backend cuda", error_of(process)["text"])
+
+    def test_standin_device(self):
+        """On a stand-in for a GPU: rates are measured, and bench runs with weights there."""
+        folder = os.environ.get("XORCAST_STANDIN", "")
+        if not os.path.isdir(folder):
+            self.skipTest("there is no stand-in for a GPU")
+        environment = {**os.environ, "XORCAST_PLUGIN_PATH": folder}
+        row, = rows(self.good("inspect", "--device", "--json", env=environment).stdout)
+        self.assertEqual(row["name"], "Fake 0")
+        for key in ("to_device", "from_device", "memory"):
+            self.assertGreater(row[f"{key}_bytes_per_second"], 0)
+        text = self.good("inspect", "--device", env=environment).stdout.decode()
+        self.assertIn("this GPU has none: kernels decode", text)
+        for options, on_device in ((("--device",), True), ((), False)):
+            row, = rows(self.good("bench", "--bytes", "2m", "--repeat", "2", "--json", *options,
+                                  env=environment).stdout)
+            self.assertEqual(row["weights_on_device"], on_device)
+            self.assertEqual(row["device"]["name"], "Fake 0")
+            self.assertEqual("kernels" in row["decoding"], on_device)
+        engine = {**environment, "XORCAST_TEST_ENGINE": "1"}
+        text = self.good("inspect", "--device", env=engine).stdout.decode()
+        self.assertIn("decodes LZ4, up to 4194304 bytes at once; whether it or kernels", text)
 
     def test_wrong_usage(self):
         cases = (

@@ -9,7 +9,8 @@ where little changed; all bytes are equal at the end. Then: the same seed gives 
 and digests, a killed sampler ends the run with a message, samplers do not outlive a killed
 trainer, and wrong options are refused.
 
-Needs XORCAST_DEMO, the built demo.
+Needs XORCAST_DEMO, the built demo. With XORCAST_STANDIN, the folder of a stand-in for a GPU, it
+also runs with weights in that device's memory, which must change nothing but the times.
 """
 
 import json
@@ -41,9 +42,10 @@ def check(good, text):
         print(f"FAILED {text}", flush=True)
 
 
-def run(*options):
+def run(*options, **variables):
     begin = time.monotonic()
-    done = subprocess.run([DEMO, *options], capture_output=True, text=True, timeout=LIMIT_S)
+    done = subprocess.run([DEMO, *options], capture_output=True, text=True, timeout=LIMIT_S,
+                          env={**os.environ, **variables})
     return done, time.monotonic() - begin
 
 
@@ -132,6 +134,30 @@ def check_repeats(steps):
     check(reports(other.stdout)[1]["version"] != steps[0]["version"], "the seed does not matter")
 
 
+def check_device(steps):
+    """A GPU is taken unasked, and said to be; --backend cpu goes without it. The stand-in cannot be
+    read through its addresses, so weights that were not copied would end the run."""
+    folder = os.environ.get("XORCAST_STANDIN", "")
+    if not os.path.isdir(folder):
+        print("no stand-in for a GPU: not run on one", flush=True)
+        return
+    done, _ = run("--json", "--seed", str(SEED), "--steps", "2", "--warmup", str(WARMUP),
+                  XORCAST_PLUGIN_PATH=folder)
+    check(done.returncode == 0, f"on a GPU: exit code {done.returncode}: {done.stderr}")
+    if done.returncode == 0:
+        begin, *again, end = reports(done.stdout)
+        check((begin["backend"], begin["device"]) == ("cuda", "Fake 0"), f"on a GPU: {begin}")
+        check(end["equal"], "on a GPU: weights differ")
+        for old, new in zip(steps, again):
+            check((old["reward"], old["version"]) == (new["reward"], new["version"]),
+                  f"on a GPU: step {old['step']} is another")
+            check(all(sampler["load_ns"] > 0 for sampler in new["samplers"]), "on a GPU: no copy")
+    for backend, words in (("cuda", "live weights are on the GPU: cuda 0, Fake 0"),
+                           ("cpu", "live weights are in host memory.")):
+        done, _ = run("--steps", "0", "--backend", backend, XORCAST_PLUGIN_PATH=folder)
+        check(words in done.stdout, f"backend {backend}: said {done.stdout}")
+
+
 def gone(pid):
     """True once the process has ended; one that waits to be reaped counts."""
     try:
@@ -176,6 +202,7 @@ def check_killed_trainer():
 
 def check_options():
     for options in (["--dtype", "int3"], ["--steps", "-1"], ["--seed", "x"], ["--rate", "nan"],
+                    ["--backend", "tpu"],
                     ["--nonsense"], ["word"]):
         done, _ = run(*options)
         check(done.returncode == 2, f"{options}: exit code {done.returncode}")
@@ -196,6 +223,7 @@ def main():
     bf16 = check_run("bf16")
     if bf16 is not None:
         check_repeats(bf16)
+        check_device(bf16)
     check_run("fp8")
     check_run("nvfp4")
     print(f"{len(failures)} failed" if failures else "all good")

@@ -3,6 +3,7 @@
  * bytes after every commit. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "backend/device.h"
 #include "publish/device_encode.h"
 #include "support/device_model.h"
 #include "support/fake_device.h"
@@ -518,6 +520,112 @@ static void test_boxes(void **state) {
     free(matrix);
 }
 
+/* ---- What the pause may not do ---- */
+
+static atomic_uint_fast64_t host_allocations;
+
+static void *counted_allocate(void *user, size_t bytes) {
+    (void)user;
+    atomic_fetch_add(&host_allocations, 1);
+    return aligned_alloc(64, (bytes + 63) / 64 * 64);
+}
+
+static void counted_release(void *user, void *memory) {
+    (void)user;
+    if (memory != NULL)
+        atomic_fetch_add(&host_allocations, 1);
+    free(memory);
+}
+
+static void sampler_with_counted_memory(pair *p) {
+    xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
+    disconnect_sampler(p);
+    device_model_free(p->sampler, &p->live);
+    xorcast_context_destroy(p->sampler);
+    options.threads = 2;
+    options.allocate = counted_allocate;
+    options.release = counted_release;
+    p->sampler = test_device_context_with(&options);
+    device_model_create(p->sampler, &p->live, &p->published);
+    connect_sampler(p);
+}
+
+/* Commit takes and gives back no memory of any kind, the host waits for nothing, and all work is on
+ * the caller's stream; addresses stay where they are. */
+static void test_commit_is_quiet(void **state) {
+    (void)state;
+    pair p;
+    void *stream;
+    if (!test_device_is_fake()) {
+        print_message("only the stand-in counts\n");
+        skip();
+    }
+    open_pair(&p, "inproc:quiet", 2, false, NULL);
+    sampler_with_counted_memory(&p);
+    const xci_device *d = p.sampler->shared->device;
+    assert_int_equal(d->ops->stream_open(d->handle, &stream), 0);
+    for (uint64_t step = 1; step <= 3; step++) {
+        publish(&p, step, 5000, NULL);
+        check_status(p.sampler, xorcast_subscriber_stage(p.subscriber, step, TIMEOUT_MS),
+                     XORCAST_OK);
+        const uint64_t before = atomic_load(&host_allocations);
+        fake_device_count(stream);
+        check_status(p.sampler, xorcast_subscriber_commit(p.subscriber, stream), XORCAST_OK);
+        const fake_counts counts = fake_device_counted();
+        assert_int_equal(atomic_load(&host_allocations), before);
+        assert_int_equal(counts.allocations + counts.releases + counts.waits, 0);
+        assert_int_equal(counts.put_elsewhere, 0);
+        assert_true(counts.put > 0 && counts.put < 10);
+        check_status(p.sampler, xorcast_subscriber_wait(p.subscriber, TIMEOUT_MS), XORCAST_OK);
+        assert_true(device_model_equal(p.sampler, &p.live, &p.published));
+    }
+    assert_int_equal(d->ops->stream_close(d->handle, stream), 0);
+    fake_device_count(NULL);
+    close_pair(&p);
+}
+
+/* A stream that is captured takes neither a commit nor what stage and put wait for; nothing has
+ * happened then, and all of it works afterwards. */
+static void test_captured_streams(void **state) {
+    (void)state;
+    pair p;
+    xorcast_error error;
+    void *stream;
+    if (!test_device_is_fake()) {
+        print_message("tests/gpu/test_cuda_graph captures on a GPU\n");
+        skip();
+    }
+    open_pair(&p, "inproc:captured", 2, true, NULL);
+    void *sampler = p.sampler->shared->device->handle, *trainer = p.trainer->shared->device->handle;
+    assert_int_equal(p.sampler->shared->device->ops->stream_open(sampler, &stream), 0);
+    model_step(&p.published, 3, 4000);
+    device_model_put(p.trainer, &p.from_device, &p.published);
+    check_status(p.trainer, xorcast_publisher_begin(p.publisher, 1), XORCAST_OK);
+    fake_stream_capture(trainer, NULL, true);
+    check_status(p.trainer, xorcast_publisher_put(p.publisher, 0, NULL, NULL), XORCAST_BAD_STATE);
+    fake_stream_capture(trainer, NULL, false);
+    xorcast_publisher_abort(p.publisher);
+    check_status(p.trainer, xorcast_publisher_begin(p.publisher, 1), XORCAST_OK);
+    check_status(p.trainer, xorcast_publisher_put(p.publisher, 0, NULL, NULL), XORCAST_OK);
+    check_status(p.trainer, xorcast_publisher_finish(p.publisher, NULL), XORCAST_OK);
+    fake_stream_capture(sampler, NULL, true);
+    check_status(p.sampler, xorcast_subscriber_stage(p.subscriber, 1, TIMEOUT_MS),
+                 XORCAST_BAD_STATE);
+    fake_stream_capture(sampler, NULL, false);
+    check_status(p.sampler, xorcast_subscriber_stage(p.subscriber, 1, TIMEOUT_MS), XORCAST_OK);
+    fake_stream_capture(sampler, stream, true);
+    check_status(p.sampler, xorcast_subscriber_commit(p.subscriber, stream), XORCAST_BAD_STATE);
+    xorcast_last_error(p.sampler, &error);
+    assert_non_null(strstr(error.text, "captured"));
+    fake_stream_capture(sampler, stream, false);
+    assert_false(device_model_equal(p.sampler, &p.live, &p.published));
+    check_status(p.sampler, xorcast_subscriber_commit(p.subscriber, stream), XORCAST_OK);
+    check_status(p.sampler, xorcast_subscriber_wait(p.subscriber, TIMEOUT_MS), XORCAST_OK);
+    assert_true(device_model_equal(p.sampler, &p.live, &p.published));
+    assert_int_equal(p.sampler->shared->device->ops->stream_close(sampler, stream), 0);
+    close_pair(&p);
+}
+
 /* ---- Deltas without a link, and what is refused ---- */
 
 static void test_delta_calls(void **state) {
@@ -645,6 +753,8 @@ int main(void) {
         cmocka_unit_test(test_old_words_are_checked),
         cmocka_unit_test(test_undo),
         cmocka_unit_test(test_boxes),
+        cmocka_unit_test(test_commit_is_quiet),
+        cmocka_unit_test(test_captured_streams),
         cmocka_unit_test(test_delta_calls),
         cmocka_unit_test(test_refusals),
     };

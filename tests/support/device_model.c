@@ -24,7 +24,10 @@ bool test_device_is_fake(void) {
 xorcast_context *test_device_context_with(const xorcast_context_options *options) {
     xorcast_context_options with = *options;
     xorcast_context *context;
+    const char *engine = getenv("XORCAST_TEST_ENGINE");
     with.backend = test_device_name();
+    if (engine != NULL && engine[0] == '1')
+        with.engine = XORCAST_ENGINE_ALWAYS;
     assert_int_equal(xorcast_context_create(&with, &context), XORCAST_OK);
     return context;
 }

@@ -15,7 +15,8 @@
 
 typedef struct block {
     uint64_t at, bytes;
-    int owner; /* ordinal of its device */
+    int owner;   /* ordinal of its device */
+    bool engine; /* memory for the Decompression Engine */
 } block;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -25,6 +26,7 @@ static uint64_t block_count, block_capacity;
 static uint64_t pinned_count, device_count, thing_count, peer_bytes;
 static int64_t fail_call = -1, fail_memory = -1, fail_work = -1;
 static bool failed, dead;
+static fake_counts counts;
 
 /* Tests cannot go on: the mistake is in the library, and this is where it is. */
 _Noreturn void fake_stop(const char *what) {
@@ -97,8 +99,37 @@ int fake_work_call(void) {
 
 void fake_count_thing(int change) {
     pthread_mutex_lock(&lock);
+    counts.allocations += change > 0;
+    counts.releases += change < 0;
     thing_count += (uint64_t)(int64_t)change;
     pthread_mutex_unlock(&lock);
+}
+
+void fake_count_wait(void) {
+    pthread_mutex_lock(&lock);
+    counts.waits++;
+    pthread_mutex_unlock(&lock);
+}
+
+void fake_count_put(bool there) {
+    pthread_mutex_lock(&lock);
+    counts.put += there;
+    counts.put_elsewhere += !there;
+    pthread_mutex_unlock(&lock);
+}
+
+void fake_device_count(void *stream) {
+    fake_count_on(stream);
+    pthread_mutex_lock(&lock);
+    counts = (fake_counts){0};
+    pthread_mutex_unlock(&lock);
+}
+
+fake_counts fake_device_counted(void) {
+    pthread_mutex_lock(&lock);
+    const fake_counts copy = counts;
+    pthread_mutex_unlock(&lock);
+    return copy;
 }
 
 void fake_count_peer_bytes(uint64_t bytes) {
@@ -154,33 +185,52 @@ static uint64_t block_before(uint64_t at) {
     return low == 0 ? block_count : low - 1;
 }
 
+/* With the lock held: the block that `bytes` at an address lie in, or NULL. */
+static block *block_of(const void *address, uint64_t bytes) {
+    const uint64_t at = (uintptr_t)address - (uintptr_t)seen;
+    const uint64_t index = inside(address) ? block_before(at) : block_count;
+    return index < block_count && bytes <= blocks[index].bytes &&
+                   at - blocks[index].at <= blocks[index].bytes - bytes
+               ? &blocks[index]
+               : NULL;
+}
+
 void *fake_real(const void *address, uint64_t bytes) {
     if (!inside(address))
         return (void *)(uintptr_t)address; /* pinned memory, which the sanitizer watches */
-    const uint64_t at = (uintptr_t)address - (uintptr_t)seen;
     pthread_mutex_lock(&lock);
-    const uint64_t index = block_before(at);
-    const bool good = index < block_count && bytes <= blocks[index].bytes &&
-                      at - blocks[index].at <= blocks[index].bytes - bytes;
+    const bool good = block_of(address, bytes) != NULL;
     pthread_mutex_unlock(&lock);
     if (!good)
         fake_stop("an access outside of what was allocated");
-    return real + at;
+    return real + ((uintptr_t)address - (uintptr_t)seen);
 }
 
-static bool owned_by(const void *address, int ordinal) {
-    if (!inside(address))
-        return false;
-    const uint64_t at = (uintptr_t)address - (uintptr_t)seen;
-    const uint64_t index = block_before(at);
-    return index < block_count && at - blocks[index].at < blocks[index].bytes &&
-           blocks[index].owner == ordinal;
+void fake_mark_engine(const void *memory) {
+    pthread_mutex_lock(&lock);
+    block_of(memory, 1)->engine = true;
+    pthread_mutex_unlock(&lock);
 }
 
-int fake_owns(void *device, const void *address, bool *owns_out) {
+bool fake_is_engine(const void *address, uint64_t bytes) {
+    pthread_mutex_lock(&lock);
+    const block *found = block_of(address, bytes);
+    const bool is = found != NULL && found->engine;
+    pthread_mutex_unlock(&lock);
+    return is;
+}
+
+static uint64_t owned_from(const void *address, int ordinal) {
+    const block *found = block_of(address, 1);
+    return found != NULL && found->owner == ordinal
+               ? found->at + found->bytes - ((uintptr_t)address - (uintptr_t)seen)
+               : 0;
+}
+
+int fake_owns(void *device, const void *address, uint64_t *bytes_out) {
     const int error = fake_call();
     pthread_mutex_lock(&lock);
-    *owns_out = owned_by(address, ((fake_device *)device)->ordinal);
+    *bytes_out = owned_from(address, ((fake_device *)device)->ordinal);
     pthread_mutex_unlock(&lock);
     return error;
 }
@@ -218,8 +268,9 @@ int fake_allocate(void *device, uint64_t bytes, void **memory_out) {
         blocks = realloc(blocks, block_capacity * sizeof *blocks);
     }
     memmove(&blocks[index + 1], &blocks[index], (block_count - index) * sizeof *blocks);
-    blocks[index] = (block){at, bytes, ((fake_device *)device)->ordinal};
+    blocks[index] = (block){at, bytes, ((fake_device *)device)->ordinal, false};
     block_count++;
+    counts.allocations++;
     memset(real + at, 0xCD, bytes < 65536 ? bytes : 65536); /* no one may count on zeros */
     *memory_out = seen + at;
     pthread_mutex_unlock(&lock);
@@ -235,6 +286,8 @@ int fake_release(void *device, void *memory) {
         fake_stop("a release of what was not allocated");
     memmove(&blocks[index], &blocks[index + 1], (block_count - index - 1) * sizeof *blocks);
     block_count--;
+    counts.releases++;
+    counts.waits++;
     pthread_mutex_unlock(&lock);
     return error;
 }
@@ -248,6 +301,7 @@ int fake_allocate_pinned(void *device, uint64_t bytes, void **memory_out) {
     memset(*memory_out, 0xCE, bytes < 65536 ? bytes : 65536);
     pthread_mutex_lock(&lock);
     pinned_count++;
+    counts.allocations++;
     pthread_mutex_unlock(&lock);
     return 0;
 }
@@ -257,6 +311,8 @@ int fake_release_pinned(void *device, void *memory) {
     free(memory);
     pthread_mutex_lock(&lock);
     pinned_count--;
+    counts.releases++;
+    counts.waits++;
     pthread_mutex_unlock(&lock);
     return error;
 }
@@ -314,6 +370,9 @@ static int describe(void *handle, xci_device_about *about_out) {
                                     .runtime_version = 13000,
                                     .memory_bytes = SPACE_BYTES,
                                     .free_bytes = SPACE_BYTES};
+    const fake_engine engine = fake_engine_config();
+    about_out->decompress_mask = engine.mask;
+    about_out->decompress_max_bytes = engine.mask != 0 ? engine.max_bytes : 0;
     snprintf(about_out->name, sizeof about_out->name, "Fake %d", device->ordinal);
     snprintf(about_out->architecture, sizeof about_out->architecture, "sm_00");
     return fake_call();
@@ -332,6 +391,8 @@ static const xci_device_ops table = {
     .owns = fake_owns,
     .allocate = fake_allocate,
     .release = fake_release,
+    .allocate_engine = fake_allocate_engine,
+    .engine_reaches = fake_engine_reaches,
     .allocate_pinned = fake_allocate_pinned,
     .release_pinned = fake_release_pinned,
     .quiet = fake_quiet,
@@ -339,6 +400,7 @@ static const xci_device_ops table = {
     .stream_close = fake_stream_close,
     .stream_wait = fake_stream_wait,
     .stream_after = fake_stream_after,
+    .stream_captured = fake_stream_captured,
     .event_open = fake_event_open,
     .event_close = fake_event_close,
     .event_record = fake_event_record,
@@ -349,10 +411,12 @@ static const xci_device_ops table = {
     .copy_now = fake_copy_now,
     .copy_peer = fake_copy_peer,
     .fill = fake_fill,
+    .decompress = fake_decompress,
     .encode_scratch = fake_encode_scratch,
     .encode = fake_encode,
     .check = fake_check,
     .prepare = fake_prepare,
+    .check_masks = fake_check_masks,
     .apply = fake_apply,
     .digest = fake_digest,
     .gather = fake_gather,
@@ -360,6 +424,10 @@ static const xci_device_ops table = {
     .copy_many = fake_copy_many,
 };
 
+const xci_device_ops *fake_device_ops(void) {
+    return &table;
+}
+
 void fake_device_register(void) {
-    xci_plugin_register(&table);
+    xci_plugin_register(fake_device_ops());
 }

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "backend/device.h"
+#include "support/fake_device.h"
 
 #define FAKE_DEVICES 2
 
@@ -29,8 +30,13 @@ typedef struct fake_work {
         struct { void *to; const void *from; uint64_t bytes; } copy;
         struct { void *to; uint8_t value; uint64_t bytes; } fill;
         struct { const xci_cuda_move *moves; uint64_t count; } many;
+        struct {
+            const xci_decompress_job *jobs;
+            uint64_t count;
+        } decompress;
         xci_cuda_encode_call encode;
         xci_cuda_block_call block;
+        xci_cuda_mask_call masks;
         xci_cuda_digest_call digest;
         xci_cuda_copy_call pieces;
     } call;
@@ -41,9 +47,19 @@ _Noreturn void fake_stop(const char *what);
 int fake_call(void);
 int fake_work_call(void);
 void fake_count_thing(int change);
+/* For fake_device_counted: the host waits; work is put on the counted stream, or on another. */
+void fake_count_wait(void);
+void fake_count_put(bool there);
+void fake_count_on(void *stream);
 void fake_count_peer_bytes(uint64_t bytes);
 /* Where the device sees `bytes` at an address; they must lie in one allocation. */
 void *fake_real(const void *address, uint64_t bytes);
+/* An allocation is for the engine; whether `bytes` at an address lie in one that is. */
+void fake_mark_engine(const void *memory);
+bool fake_is_engine(const void *address, uint64_t bytes);
+fake_engine fake_engine_config(void);
+/* The device's clock goes on by so much. */
+void fake_pass_ns(uint64_t ns);
 
 void fake_streams_open(fake_device *device);
 void fake_streams_close(fake_device *device);
@@ -51,9 +67,13 @@ void fake_streams_close(fake_device *device);
 int fake_put(void *device, void *stream, const fake_work *work);
 int fake_run_all(void *device);
 
-int fake_owns(void *device, const void *address, bool *owns_out);
+int fake_owns(void *device, const void *address, uint64_t *bytes_out);
 int fake_allocate(void *device, uint64_t bytes, void **memory_out);
 int fake_release(void *device, void *memory);
+int fake_allocate_engine(void *device, uint64_t bytes, void **memory_out);
+int fake_engine_reaches(void *device, const void *address, bool *reaches_out);
+int fake_decompress(void *device, xci_decompress_job *jobs, uint64_t count, uint64_t *bad_out,
+                    void *stream);
 int fake_allocate_pinned(void *device, uint64_t bytes, void **memory_out);
 int fake_release_pinned(void *device, void *memory);
 
@@ -62,6 +82,7 @@ int fake_stream_open(void *device, void **stream_out);
 int fake_stream_close(void *device, void *stream);
 int fake_stream_wait(void *device, void *stream);
 int fake_stream_after(void *device, void *stream, void *event);
+int fake_stream_captured(void *device, void *stream, bool *captured_out);
 int fake_event_open(void *device, void **event_out);
 int fake_event_close(void *device, void *event);
 int fake_event_record(void *device, void *event, void *stream);
@@ -79,6 +100,7 @@ uint64_t fake_encode_scratch(uint64_t count, uint32_t chunk_bytes);
 int fake_encode(void *device, const xci_cuda_encode_call *call, void *stream);
 int fake_check(void *device, const xci_cuda_block_call *call, void *stream);
 int fake_prepare(void *device, const xci_cuda_block_call *call, void *stream);
+int fake_check_masks(void *device, const xci_cuda_mask_call *call, void *stream);
 int fake_apply(void *device, const xci_cuda_block_call *call, void *stream);
 int fake_digest(void *device, const xci_cuda_digest_call *call, void *stream);
 int fake_gather(void *device, const xci_cuda_copy_call *call, void *stream);

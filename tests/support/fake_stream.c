@@ -1,5 +1,6 @@
 /* Streams and events of the stand-in device. A stream is a queue that runs only as far as someone
  * waits for it. Owns what is queued. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +11,7 @@ struct fake_stream {
     fake_stream *next;
     fake_work *first, *last;
     uint64_t queued, done; /* numbers of pieces */
-    bool closed;
+    bool closed, captured;
 };
 
 typedef struct fake_event {
@@ -18,6 +19,13 @@ typedef struct fake_event {
     uint64_t until, stamp_ns;
     uint32_t references; /* its owner, and queued pieces that stamp it */
 } fake_event;
+
+/* What fake_pass_ns added to the clock. */
+static atomic_uint_fast64_t passed_ns;
+
+void fake_pass_ns(uint64_t ns) {
+    atomic_fetch_add(&passed_ns, ns);
+}
 
 static fake_stream *add_stream(fake_device *device) {
     fake_stream *stream = calloc(1, sizeof *stream);
@@ -68,11 +76,17 @@ static int run_until(fake_stream *stream, uint64_t until) {
         if (work->run != NULL && failed == 0 && work->run(work) != 0)
             error = 719;
         if (work->event != NULL)
-            ((fake_event *)work->event)->stamp_ns = xci_now_ns();
+            ((fake_event *)work->event)->stamp_ns = xci_now_ns() + atomic_load(&passed_ns);
         drop_event(work->event);
         free(work);
     }
     return error;
+}
+
+static _Atomic(void *) counted_stream;
+
+void fake_count_on(void *stream) {
+    atomic_store(&counted_stream, stream);
 }
 
 static fake_stream *stream_of(fake_device *device, void *stream) {
@@ -89,6 +103,9 @@ int fake_put(void *handle, void *stream, const fake_work *work) {
         return error;
     pthread_mutex_lock(&device->lock);
     fake_stream *to = stream_of(device, stream);
+    if (to->captured)
+        fake_stop("work on a stream that is being captured");
+    fake_count_put(stream == atomic_load(&counted_stream));
     fake_work *copy = malloc(sizeof *copy);
     *copy = *work;
     copy->next = NULL;
@@ -122,6 +139,7 @@ int fake_run_all(void *handle) {
 }
 
 int fake_quiet(void *device) {
+    fake_count_wait();
     const int error = fake_call();
     return error != 0 ? error : fake_run_all(device);
 }
@@ -152,6 +170,7 @@ int fake_stream_close(void *handle, void *stream) {
 
 int fake_stream_wait(void *handle, void *stream) {
     fake_device *device = handle;
+    fake_count_wait();
     const int error = fake_call();
     if (error != 0)
         return error;
@@ -166,6 +185,21 @@ int fake_stream_after(void *handle, void *stream, void *event) {
     fake_event *of = event;
     const fake_work work = {.other = of->stream, .until = of->until};
     return fake_put(handle, stream, &work);
+}
+
+void fake_stream_capture(void *handle, void *stream, bool captured) {
+    fake_device *device = handle;
+    pthread_mutex_lock(&device->lock);
+    stream_of(device, stream)->captured = captured;
+    pthread_mutex_unlock(&device->lock);
+}
+
+int fake_stream_captured(void *handle, void *stream, bool *captured_out) {
+    fake_device *device = handle;
+    pthread_mutex_lock(&device->lock);
+    *captured_out = stream_of(device, stream)->captured;
+    pthread_mutex_unlock(&device->lock);
+    return fake_call();
 }
 
 /* ---- Events ---- */
@@ -225,6 +259,7 @@ int fake_event_done(void *handle, void *event, bool *done_out) {
 int fake_event_wait(void *handle, void *event) {
     fake_device *device = handle;
     fake_event *of = event;
+    fake_count_wait();
     const int error = fake_call();
     if (error != 0)
         return error;

@@ -24,6 +24,7 @@ int fake_copy(void *device, void *to, const void *from, uint64_t bytes, void *st
 
 int fake_copy_now(void *device, void *to, const void *from, uint64_t bytes) {
     (void)device;
+    fake_count_wait();
     const int error = fake_call();
     fake_work work = {.call.copy = {to, from, bytes}};
     return error != 0 ? error : run_copy(&work);
@@ -31,9 +32,9 @@ int fake_copy_now(void *device, void *to, const void *from, uint64_t bytes) {
 
 int fake_copy_peer(void *device, void *to, void *from_device, const void *from, uint64_t bytes,
                    void *stream) {
-    bool owns = false;
-    const int error = fake_owns(from_device, from, &owns);
-    if (error == 0 && !owns)
+    uint64_t owned = 0;
+    const int error = fake_owns(from_device, from, &owned);
+    if (error == 0 && owned == 0)
         fake_stop("a copy from a device that does not own the memory");
     fake_count_peer_bytes(bytes);
     return error != 0 ? error : fake_copy(device, to, from, bytes, stream);
@@ -192,15 +193,16 @@ static const uint8_t *block_bytes_of(const xci_cuda_block *block) {
     return fake_real(block->bytes, block->block_bytes + UINT64_C(16));
 }
 
+/* What the backend says of a block: check's, or of its mask as a raw block. */
 static void check_block(const xci_cuda_block_call *call, const xci_cuda_block *block,
-                        xci_cuda_result *result) {
+                        const uint8_t *mask, xci_cuda_result *result) {
     const xci_cuda_chunk about = chunk_of(&call->grid, block->chunk);
     xci_segment *segments = segments_of(&call->grid, &about);
     uint8_t *old = calloc(1, about.bytes);
     touch_chunk(READ, &call->places, block->chunk, about.bytes, old);
-    xci_block_job job = {.block = block_bytes_of(block),
-                         .block_bytes = block->block_bytes,
-                         .block_codec = block->block_codec,
+    xci_block_job job = {.block = mask != NULL ? mask : block_bytes_of(block),
+                         .block_bytes = mask != NULL ? about.bytes : block->block_bytes,
+                         .block_codec = mask != NULL ? XORCAST_CODEC_RAW : block->block_codec,
                          .bytes = about.bytes,
                          .segments = segments,
                          .segment_count = about.segment_count,
@@ -220,6 +222,8 @@ static void check_block(const xci_cuda_block_call *call, const xci_cuda_block *b
         result->list_bytes = (uint32_t)list_bytes;
     free(segments);
     free(old);
+    if (mask == NULL)
+        fake_pass_ns((uint64_t)(fake_engine_config().kernel_ns_per_byte * (double)about.bytes));
 }
 
 static int run_check(fake_work *work) {
@@ -227,7 +231,7 @@ static int run_check(fake_work *work) {
     const xci_cuda_block *blocks = fake_real(call->blocks, call->count * sizeof *blocks);
     xci_cuda_result *results = fake_real(call->results, call->count * sizeof *results);
     for (uint64_t i = 0; i < call->count; i++)
-        check_block(call, &blocks[i], &results[i]);
+        check_block(call, &blocks[i], NULL, &results[i]);
     return 0;
 }
 
@@ -257,6 +261,18 @@ static uint8_t *mask_of(const xci_cuda_block *block, uint32_t bytes) {
     return mask;
 }
 
+static void make_list(xci_cuda_block *block, const uint8_t *mask, uint32_t bytes,
+                      uint32_t list_bytes) {
+    uint8_t *list = fake_real(block->bytes, block->block_bytes);
+    for (uint32_t at = 0; at < bytes; at++)
+        if (mask[at] != 0) {
+            xci_store32(list, at << 8 | mask[at]);
+            list += 4;
+        }
+    block->block_bytes = list_bytes;
+    block->block_codec = XCI_CUDA_CODEC_LIST;
+}
+
 static int run_prepare(fake_work *work) {
     const xci_cuda_block_call *call = &work->call.block;
     xci_cuda_block *blocks = fake_real(call->blocks, call->count * sizeof *blocks);
@@ -266,14 +282,7 @@ static int run_prepare(fake_work *work) {
             continue;
         const uint32_t bytes = chunk_of(&call->grid, blocks[i].chunk).bytes;
         uint8_t *mask = mask_of(&blocks[i], bytes);
-        uint8_t *list = fake_real(blocks[i].bytes, blocks[i].block_bytes);
-        for (uint32_t at = 0; at < bytes; at++)
-            if (mask[at] != 0) {
-                xci_store32(list, at << 8 | mask[at]);
-                list += 4;
-            }
-        blocks[i].block_bytes = results[i].list_bytes;
-        blocks[i].block_codec = XCI_CUDA_CODEC_LIST;
+        make_list(&blocks[i], mask, bytes, results[i].list_bytes);
         free(mask);
     }
     return 0;
@@ -281,6 +290,34 @@ static int run_prepare(fake_work *work) {
 
 int fake_prepare(void *device, const xci_cuda_block_call *call, void *stream) {
     const fake_work work = {.run = run_prepare, .call.block = *call};
+    return fake_put(device, stream, &work);
+}
+
+static int run_check_masks(fake_work *work) {
+    const xci_cuda_mask_call *call = &work->call.masks;
+    const uint64_t count = call->of.count;
+    xci_cuda_block *blocks = fake_real(call->of.blocks, count * sizeof *blocks);
+    xci_cuda_result *results = fake_real(call->of.results, count * sizeof *results);
+    const uint32_t *decoded = fake_real(call->decoded, count * 2 * sizeof *decoded);
+    for (uint64_t i = 0; i < count; i++) {
+        const uint32_t bytes = chunk_of(&call->of.grid, blocks[i].chunk).bytes;
+        const uint8_t *mask = fake_real(call->masks + i * call->stride, bytes);
+        if (blocks[i].block_codec != XORCAST_CODEC_LZ4)
+            fake_stop("a mask of a block that is not LZ4");
+        results[i] = (xci_cuda_result){.block_bytes = blocks[i].block_bytes,
+                                       .block_codec = blocks[i].block_codec,
+                                       .status = XORCAST_DATA_CORRUPT};
+        if (decoded[2 * i] != bytes)
+            continue;
+        check_block(&call->of, &blocks[i], mask, &results[i]);
+        if (results[i].list_bytes != 0)
+            make_list(&blocks[i], mask, bytes, results[i].list_bytes);
+    }
+    return 0;
+}
+
+int fake_check_masks(void *device, const xci_cuda_mask_call *call, void *stream) {
+    const fake_work work = {.run = run_check_masks, .call.masks = *call};
     return fake_put(device, stream, &work);
 }
 

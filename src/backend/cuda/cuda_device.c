@@ -3,7 +3,8 @@
  * a driver.
  *
  * Whoever calls the library may work on another GPU: each call makes its own device current and
- * puts the caller's back. Nor are traces left in the runtime's "last error". */
+ * puts the caller's back. Nor are traces left in the runtime's "last error", and a graph that
+ * someone captures meanwhile is not disturbed. */
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <pthread.h>
@@ -12,17 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/device.h"
-
-#define DECOMPRESS_DRIVER 12080 /* drivers before it do not know the attributes */
-/* Of the driver's enumeration; the runtime has no names for them. */
-#define ATTRIBUTE_DECOMPRESS_MASK 136
-#define ATTRIBUTE_DECOMPRESS_LENGTH 137
+#include "backend/cuda/cuda_engine.h"
 
 typedef struct cuda_device {
     int ordinal;
     CUcontext primary;    /* of this device, which frameworks use too */
     cudaStream_t service; /* for copies that are waited for at once */
+    pthread_mutex_t lock; /* of the pool: */
+    cudaMemPool_t engine; /* memory for the Decompression Engine; NULL: none was asked for */
     atomic_uint_fast64_t peers; /* bits of devices whose memory was asked to be near */
 } cuda_device;
 
@@ -35,29 +33,21 @@ static CUresult(CUDAAPI *push_context)(CUcontext context);
 static CUresult(CUDAAPI *pop_context)(CUcontext *context_out);
 static CUresult(CUDAAPI *retain_primary)(CUcontext *context_out, CUdevice device);
 static CUresult(CUDAAPI *release_primary)(CUdevice device);
-
-static cudaError_t find_call(const char *name, unsigned version, void *place) {
-    enum cudaDriverEntryPointQueryResult found;
-    void *call = NULL;
-    const cudaError_t error =
-        cudaGetDriverEntryPointByVersion(name, &call, version, cudaEnableDefault, &found);
-    if (error == cudaSuccess && (found != cudaDriverEntryPointSuccess || call == NULL))
-        return cudaErrorInsufficientDriver;
-    memcpy(place, &call, sizeof call); /* C has no cast from one to the other */
-    return error;
-}
+static CUresult(CUDAAPI *address_range)(CUdeviceptr *begin_out, size_t *bytes_out, CUdeviceptr at);
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static cudaError_t calls_found;
 
 static void find_calls(void) {
-    cudaError_t error = find_call("cuCtxPushCurrent", 4000, &push_context);
+    cudaError_t error = xci_cuda_find_call("cuCtxPushCurrent", 4000, &push_context);
     if (error == cudaSuccess)
-        error = find_call("cuCtxPopCurrent", 4000, &pop_context);
+        error = xci_cuda_find_call("cuCtxPopCurrent", 4000, &pop_context);
     if (error == cudaSuccess)
-        error = find_call("cuDevicePrimaryCtxRetain", 7000, &retain_primary);
+        error = xci_cuda_find_call("cuDevicePrimaryCtxRetain", 7000, &retain_primary);
     if (error == cudaSuccess)
-        error = find_call("cuDevicePrimaryCtxRelease", 11000, &release_primary);
+        error = xci_cuda_find_call("cuDevicePrimaryCtxRelease", 11000, &release_primary);
+    if (error == cudaSuccess)
+        error = xci_cuda_find_call("cuMemGetAddressRange", 3020, &address_range);
     calls_found = error;
 }
 
@@ -65,14 +55,20 @@ static int ordinal_of(void *device) {
     return ((const cuda_device *)device)->ordinal;
 }
 
-static CUresult enter(void *device) {
-    return push_context(((cuda_device *)device)->primary);
+/* While anyone captures a graph, calls that could disturb some captures are refused to every thread
+ * that has not said that it knows what it does. Ours do not touch captured streams. */
+static CUresult enter(void *device, enum cudaStreamCaptureMode *mode) {
+    const CUresult error = push_context(((cuda_device *)device)->primary);
+    if (error == CUDA_SUCCESS)
+        (void)cudaThreadExchangeStreamCaptureMode(mode);
+    return error;
 }
 
-static int leave(cudaError_t error) {
+static int leave(cudaError_t error, enum cudaStreamCaptureMode mode) {
     CUcontext ours;
     if (error != cudaSuccess)
         (void)cudaGetLastError();
+    (void)cudaThreadExchangeStreamCaptureMode(&mode);
     (void)pop_context(&ours);
     return (int)error;
 }
@@ -80,9 +76,10 @@ static int leave(cudaError_t error) {
 /* `call` on the device; evaluates to the table's result. The driver's numbers are the runtime's. */
 #define ON(device, result, call)                                                                   \
     do {                                                                                           \
-        (result) = (int)enter(device);                                                             \
+        enum cudaStreamCaptureMode mode_before = cudaStreamCaptureModeRelaxed;                     \
+        (result) = (int)enter(device, &mode_before);                                               \
         if ((result) == 0)                                                                         \
-            (result) = leave((cudaError_t)(call));                                                 \
+            (result) = leave((cudaError_t)(call), mode_before);                                    \
     } while (0)
 
 static const char *error_text(int error) {
@@ -121,6 +118,8 @@ static int open_device(int ordinal, void **device_out) {
     if (error == 0)
         ON(device, error,
            cudaStreamCreateWithPriority(&device->service, cudaStreamNonBlocking, least));
+    if (error == 0)
+        error = pthread_mutex_init(&device->lock, NULL);
     if (error != 0) {
         (void)release_primary(ordinal);
         free(device);
@@ -133,28 +132,13 @@ static int open_device(int ordinal, void **device_out) {
 static void close_device(void *handle) {
     cuda_device *device = handle;
     int error;
+    if (device->engine != NULL)
+        ON(device, error, cudaMemPoolDestroy(device->engine));
     ON(device, error, cudaStreamDestroy(device->service));
     (void)error; /* what cannot be closed is gone */
     (void)release_primary(device->ordinal);
+    (void)pthread_mutex_destroy(&device->lock);
     free(device);
-}
-
-static cudaError_t describe_engine(int ordinal, xci_device_about *about) {
-    int mask = 0, length = 0;
-    cudaError_t error = cudaSuccess;
-    if (about->driver_version < DECOMPRESS_DRIVER)
-        return cudaSuccess;
-    error = cudaDeviceGetAttribute(&mask, (enum cudaDeviceAttr)ATTRIBUTE_DECOMPRESS_MASK, ordinal);
-    if (error == cudaSuccess && mask != 0)
-        error = cudaDeviceGetAttribute(&length, (enum cudaDeviceAttr)ATTRIBUTE_DECOMPRESS_LENGTH,
-                                       ordinal);
-    if (error == cudaErrorInvalidValue) { /* a runtime that does not pass it on: there is none */
-        (void)cudaGetLastError();
-        return cudaSuccess;
-    }
-    about->decompress_mask = (uint32_t)mask;
-    about->decompress_max_bytes = (uint64_t)length;
-    return error;
 }
 
 static cudaError_t describe_here(int ordinal, xci_device_about *about) {
@@ -180,7 +164,7 @@ static cudaError_t describe_here(int ordinal, xci_device_about *about) {
     about->runtime_version = (uint32_t)runtime;
     about->memory_bytes = total_bytes;
     about->free_bytes = free_bytes;
-    return describe_engine(ordinal, about);
+    return xci_cuda_engine_describe(ordinal, about);
 }
 
 static int describe(void *device, xci_device_about *about_out) {
@@ -192,13 +176,23 @@ static int describe(void *device, xci_device_about *about_out) {
     return error;
 }
 
-static int owns(void *device, const void *address, bool *owns_out) {
+static cudaError_t measure_stretch(int ordinal, const void *address, uint64_t *bytes_out) {
+    const CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
     struct cudaPointerAttributes attributes;
+    CUdeviceptr begin;
+    size_t bytes;
+    const cudaError_t error = cudaPointerGetAttributes(&attributes, address);
+    if (error != cudaSuccess)
+        return error;
+    *bytes_out = attributes.type == cudaMemoryTypeDevice && attributes.device == ordinal;
+    if (*bytes_out != 0 && address_range(&begin, &bytes, at) == CUDA_SUCCESS)
+        *bytes_out = begin + bytes - at;
+    return cudaSuccess;
+}
+
+static int owns(void *device, const void *address, uint64_t *bytes_out) {
     int error;
-    ON(device, error, cudaPointerGetAttributes(&attributes, address));
-    if (error == 0)
-        *owns_out =
-            attributes.type == cudaMemoryTypeDevice && attributes.device == ordinal_of(device);
+    ON(device, error, measure_stretch(ordinal_of(device), address, bytes_out));
     return error;
 }
 
@@ -213,6 +207,23 @@ static int allocate(void *device, uint64_t bytes, void **memory_out) {
 static int release(void *device, void *memory) {
     int error;
     ON(device, error, cudaFree(memory));
+    return error;
+}
+
+static int allocate_engine(void *handle, uint64_t bytes, void **memory_out) {
+    cuda_device *device = handle;
+    int error;
+    (void)pthread_mutex_lock(&device->lock);
+    ON(device, error,
+       xci_cuda_engine_allocate(&device->engine, device->ordinal, device->service, bytes,
+                                memory_out));
+    (void)pthread_mutex_unlock(&device->lock);
+    return error;
+}
+
+static int engine_reaches(void *device, const void *address, bool *reaches_out) {
+    int error;
+    ON(device, error, xci_cuda_engine_reaches(address, reaches_out));
     return error;
 }
 
@@ -261,6 +272,23 @@ static int stream_wait(void *device, void *stream) {
 static int stream_after(void *device, void *stream, void *event) {
     int error;
     ON(device, error, cudaStreamWaitEvent(stream, event, 0));
+    return error;
+}
+
+static cudaError_t is_captured(cudaStream_t stream, bool *captured_out) {
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const cudaError_t error = cudaStreamIsCapturing(stream, &status);
+    /* The default stream while one that is ordered with it is captured. */
+    const bool beside = error == cudaErrorStreamCaptureImplicit;
+    *captured_out = beside || status != cudaStreamCaptureStatusNone;
+    if (beside)
+        (void)cudaGetLastError();
+    return beside ? cudaSuccess : error;
+}
+
+static int stream_captured(void *device, void *stream, bool *captured_out) {
+    int error;
+    ON(device, error, is_captured(stream, captured_out));
     return error;
 }
 
@@ -352,6 +380,13 @@ static int fill(void *device, void *to, uint8_t value, uint64_t bytes, void *str
 
 /* ---- Batched operations ---- */
 
+static int decompress(void *device, xci_decompress_job *jobs, uint64_t count, uint64_t *bad_out,
+                      void *stream) {
+    int error;
+    ON(device, error, xci_cuda_engine_decompress(jobs, count, bad_out, stream));
+    return error;
+}
+
 static int encode(void *device, const xci_cuda_encode_call *call, void *stream) {
     int error;
     ON(device, error, xci_cuda_encode(call, stream));
@@ -367,6 +402,12 @@ static int check(void *device, const xci_cuda_block_call *call, void *stream) {
 static int prepare(void *device, const xci_cuda_block_call *call, void *stream) {
     int error;
     ON(device, error, xci_cuda_prepare(call, stream));
+    return error;
+}
+
+static int check_masks(void *device, const xci_cuda_mask_call *call, void *stream) {
+    int error;
+    ON(device, error, xci_cuda_check_masks(call, stream));
     return error;
 }
 
@@ -413,6 +454,8 @@ static const xci_device_ops table = {
     .owns = owns,
     .allocate = allocate,
     .release = release,
+    .allocate_engine = allocate_engine,
+    .engine_reaches = engine_reaches,
     .allocate_pinned = allocate_pinned,
     .release_pinned = release_pinned,
     .quiet = quiet,
@@ -420,6 +463,7 @@ static const xci_device_ops table = {
     .stream_close = stream_close,
     .stream_wait = stream_wait,
     .stream_after = stream_after,
+    .stream_captured = stream_captured,
     .event_open = event_open,
     .event_close = event_close,
     .event_record = event_record,
@@ -430,10 +474,12 @@ static const xci_device_ops table = {
     .copy_now = copy_now,
     .copy_peer = copy_peer,
     .fill = fill,
+    .decompress = decompress,
     .encode_scratch = xci_cuda_encode_scratch,
     .encode = encode,
     .check = check,
     .prepare = prepare,
+    .check_masks = check_masks,
     .apply = apply,
     .digest = digest,
     .gather = gather,

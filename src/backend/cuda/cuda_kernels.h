@@ -133,6 +133,18 @@ int xci_cuda_check(const xci_cuda_block_call *call, void *stream);
 /* For blocks that `results` of check call good: rewrites bytes, size and codec of those that have
  * list_bytes, in `blocks` and in what they point to; leaves the others, lists too. */
 int xci_cuda_prepare(const xci_cuda_block_call *call, void *stream);
+/* check and prepare of LZ4 blocks that something else has decoded: of block i of the call, which is
+ * any LZ4 block and was walked to its end before, the mask lies at masks + i * stride, 16-byte
+ * aligned, and decoded[2 * i] says how many bytes of it were written. Another number than the
+ * chunk's is DATA_CORRUPT. The others become lists where these have no more bytes than the block;
+ * what does not stays as it is. `gate` and `progress` do not matter. */
+typedef struct xci_cuda_mask_call {
+    xci_cuda_block_call of;
+    const uint8_t *masks;
+    uint64_t stride;
+    const uint32_t *decoded;
+} xci_cuda_mask_call;
+int xci_cuda_check_masks(const xci_cuda_mask_call *call, void *stream);
 int xci_cuda_apply(const xci_cuda_block_call *call, void *stream);
 
 /* ---- Digest: a full scan ------------------------------------------------------------------------

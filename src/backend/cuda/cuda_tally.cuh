@@ -30,7 +30,16 @@ static __device__ __forceinline__ void d_count_mask(xci_cuda_tally *tally, uint6
     tally->elements += __popcll(marks);
 }
 
-/* The digest's change by a word, if it has a place and is counted. */
+/* The digest's change by a word that is counted. */
+static __device__ __forceinline__ void d_add_change(xci_cuda_tally *tally, uint64_t old_word,
+                                                    uint64_t mask, uint64_t kept, uint64_t key) {
+    const xorcast_digest before = d_term(old_word & kept, key);
+    const xorcast_digest after = d_term((old_word ^ mask) & kept, key);
+    tally->change.lane[0] += after.lane[0] - before.lane[0];
+    tally->change.lane[1] += after.lane[1] - before.lane[1];
+}
+
+/* The same, if it has a place and is counted. */
 static __device__ __forceinline__ void d_count_change(xci_cuda_tally *tally, xci_cuda_place *place,
                                                       xci_cuda_segments *segments, uint32_t word,
                                                       uint64_t mask) {
@@ -38,11 +47,7 @@ static __device__ __forceinline__ void d_count_change(xci_cuda_tally *tally, xci
     const xci_cuda_spot spot = d_first_spot(place, word);
     if (spot.bytes == 0 || !d_find_key(segments, word, &kept, &key))
         return;
-    const uint64_t old_word = d_load_spot(spot);
-    const xorcast_digest before = d_term(old_word & kept, key);
-    const xorcast_digest after = d_term((old_word ^ mask) & kept, key);
-    tally->change.lane[0] += after.lane[0] - before.lane[0];
-    tally->change.lane[1] += after.lane[1] - before.lane[1];
+    d_add_change(tally, d_load_spot(spot), mask, kept, key);
 }
 
 static __device__ __forceinline__ void d_sum_digest(xorcast_digest *sum, uint32_t group) {
