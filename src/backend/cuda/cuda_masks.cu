@@ -8,7 +8,7 @@
 #include "backend/cuda/cuda_tally.cuh"
 
 #define WARP 32u
-#define WARPS 16u
+#define WARPS 8u
 #define THREADS (WARP * WARPS)
 #define AHEAD 4u /* words of a mask, and old ones, that a thread has in flight */
 
