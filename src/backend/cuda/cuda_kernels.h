@@ -132,6 +132,46 @@ int xci_cuda_check(const xci_cuda_block_call *call, void *stream);
 int xci_cuda_prepare(const xci_cuda_block_call *call, void *stream);
 int xci_cuda_apply(const xci_cuda_block_call *call, void *stream);
 
+/* ---- Gap blocks, when they are staged ------------------------------------------------------------
+ * check decodes foreign blocks with every bounds check, reads the old words at changed positions
+ * and says what device-ready form each takes: `list_bytes` of a list, or a raw mask where that is
+ * not longer (block_codec says which). No such form for a block that changes nothing. ready decodes
+ * them again and writes it. What a block needs beside its own bytes are its record's parameters.
+ *
+ * A damaged block, or one of a record with damaged parameters, has status DATA_CORRUPT; one that is
+ * decoded beside the old weights has UNSUPPORTED if `beside` is 0 or its chunk is not direct. */
+typedef struct xci_cuda_gap_block {
+    const uint8_t
+        *bytes;     /* of any alignment; nothing else is read but what shares 4 of its bytes */
+    uint8_t *ready; /* where its form goes: 16-byte aligned, list_bytes rounded up to 16 */
+    uint64_t chunk; /* of the grid */
+    uint32_t block_bytes;
+    uint32_t ordinal; /* among the record's gap blocks, in order, those not in the table too */
+} xci_cuda_gap_block;
+
+typedef struct xci_cuda_gap_record {
+    const uint8_t *params;
+    uint64_t first; /* of its blocks in the table */
+    uint32_t params_bytes;
+    uint32_t count;     /* of its blocks in the table */
+    uint32_t gap_count; /* of its gap blocks */
+    uint32_t reserved;
+} xci_cuda_gap_record;
+
+typedef struct xci_cuda_gap_call {
+    xci_cuda_grid grid;
+    xci_cuda_places places;
+    const xci_cuda_gap_block *blocks; /* device memory, as all that follows */
+    const xci_cuda_gap_record *records;
+    xci_cuda_result *results; /* one a block */
+    uint64_t record_count;
+    uint32_t most_tables; /* of a record: the first byte of its parameters, at most 32 */
+    uint32_t beside;      /* 1: the bytes that places name are the base's */
+} xci_cuda_gap_call;
+int xci_cuda_gap_check(const xci_cuda_gap_call *call, void *stream);
+/* For blocks that `results` of check call good and give a form. */
+int xci_cuda_gap_ready(const xci_cuda_gap_call *call, void *stream);
+
 /* ---- Digest: a full scan ------------------------------------------------------------------------
  * Sum of the terms of all segments' words of chunks [first, first + count), one digest a chunk. */
 typedef struct xci_cuda_digest_call {
