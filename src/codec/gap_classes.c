@@ -70,7 +70,7 @@ static uint64_t cost(const xci_gap_draft *draft, const range *r) {
     const uint64_t fixed = CLASS_BITS + (uint64_t)STREAM_BITS * draft->chunk_count;
     if (r->changes == 0)
         return fixed * 256;
-    const uint64_t gaps = r->changes * (xci_gap_log2(r->elements) - xci_gap_log2(r->changes) + 384);
+    const uint64_t gaps = xci_gap_gaps_cost(r->elements, r->changes);
     return fixed * 256 + xci_min(gaps, r->elements * 256);
 }
 

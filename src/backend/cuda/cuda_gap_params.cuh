@@ -100,76 +100,97 @@ __device__ __forceinline__ void d_fill_fast(xci_gap_lookup *lookup, uint32_t sym
         lookup->fast[at] = (uint16_t)(symbol << 4 | length);
 }
 
-/* The lookup of the complete code whose first `count` symbols have these lengths. */
-__device__ __forceinline__ void d_make_lookup(xci_gap_lookup *lookup, const uint8_t *lengths,
-                                              uint32_t count) {
-    uint32_t used[XCI_PREFIX_LONGEST + 1], seen[XCI_PREFIX_LONGEST + 1];
+/* Where codes of each length begin: `limits` as in the lookup, and `starts`. */
+__device__ __forceinline__ void d_lay_out_codes(const uint8_t *lengths, uint32_t count,
+                                                uint32_t *limits, uint32_t *starts) {
+    uint32_t used[XCI_PREFIX_LONGEST + 1];
     uint32_t limit = 0, start = 0;
     d_count_lengths(lengths, count, used);
 #pragma unroll
     for (uint32_t length = 0; length <= XCI_PREFIX_LONGEST; ++length) {
-        seen[length] = 0;
         limit += used[length] << (XCI_PREFIX_LONGEST - length);
         if (d_lane() == 0) {
-            lookup->limits[length] = limit;
-            lookup->starts[length] = start;
+            limits[length] = limit;
+            starts[length] = start;
         }
         start += used[length];
     }
     __syncwarp();
+}
+
+/* Calls visit(symbol, length, rank) for the lane's symbols that have a code: its number among
+ * those of its length. */
+template <typename Visit>
+__device__ __forceinline__ void d_each_code(const uint8_t *lengths, uint32_t count, Visit visit) {
+    uint32_t seen[XCI_PREFIX_LONGEST + 1] = {0};
     for (uint32_t first = 0; first < count; first += XCI_WARP) {
         const uint32_t symbol = first + d_lane();
         const uint32_t length = symbol < count ? lengths[symbol] : 0;
         const uint32_t rank = d_rank_length(length, seen);
-        if (length == 0)
-            continue;
-        lookup->sorted[lookup->starts[length] + rank] = (uint16_t)symbol;
-        d_fill_fast(lookup, symbol, length,
-                    lookup->limits[length - 1] + (rank << (XCI_PREFIX_LONGEST - length)));
+        if (length != 0)
+            visit(symbol, length, rank);
     }
     __syncwarp();
 }
 
-__device__ __forceinline__ bool d_read_lookup(xci_reader *reader, uint8_t *lengths,
-                                              xci_gap_lookup *lookup) {
+/* The lookup of the complete code whose first `count` symbols have these lengths. */
+__device__ __forceinline__ void d_make_table(xci_gap_lookup *lookup, const uint8_t *lengths,
+                                             uint32_t count) {
+    d_lay_out_codes(lengths, count, lookup->limits, lookup->starts);
+    d_each_code(lengths, count, [&](uint32_t symbol, uint32_t length, uint32_t rank) {
+        lookup->sorted[lookup->starts[length] + rank] = (uint16_t)symbol;
+        d_fill_fast(lookup, symbol, length,
+                    lookup->limits[length - 1] + (rank << (XCI_PREFIX_LONGEST - length)));
+    });
+}
+
+/* That of a code of one symbol, which takes no bits. */
+__device__ __forceinline__ void d_make_single(xci_gap_lookup *lookup, uint32_t symbol) {
+    for (uint32_t i = d_lane(); i < XCI_FAST_ENTRIES; i += XCI_WARP)
+        lookup->fast[i] = (uint16_t)(symbol << 4);
+    __syncwarp();
+}
+
+template <typename Table>
+__device__ __forceinline__ bool d_read_table(xci_reader *reader, uint8_t *lengths, Table *table) {
     const uint8_t kind = xci_read8(reader), mark = xci_read8(reader);
     const uint32_t width = kind & 7, head = kind >> 3;
     if (reader->bad || width >= XCI_GAP_WIDTHS || head > xci_gap_head_max(width) ||
         mark > XCI_PREFIX_SINGLE)
         return false;
-    lookup->width = width;
-    lookup->head = head;
+    table->width = width;
+    table->head = head;
     const uint32_t symbol_count = xci_gap_symbol_count(width, head);
     if (mark == XCI_PREFIX_SINGLE) {
         const uint64_t symbol = xci_read_varint(reader);
-        for (uint32_t i = d_lane(); i < XCI_FAST_ENTRIES; i += XCI_WARP)
-            lookup->fast[i] = (uint16_t)(symbol << 4);
-        __syncwarp();
+        d_make_single(table, (uint32_t)symbol);
         return !reader->bad && symbol < symbol_count;
     }
     const uint32_t count = d_read_lengths(reader, symbol_count, lengths);
     if (count == 0)
         return false;
-    d_make_lookup(lookup, lengths, count);
+    d_make_table(table, lengths, count);
     return true;
 }
 
 /* ---- The rest ---- */
 
-__device__ __forceinline__ bool d_read_lookups(xci_gap_record *record, xci_reader *reader,
-                                               xci_gap_lookup *lookups, uint32_t room) {
+template <typename Table>
+__device__ __forceinline__ bool d_read_tables(xci_gap_record *record, xci_reader *reader,
+                                              Table *tables, uint32_t room) {
     const uint64_t count = xci_read_varint(reader);
     if (count == 0 || count > XCI_GAP_TABLES || count > room)
         return false;
     record->table_count = (uint32_t)count;
     for (uint32_t t = 0; t < count; ++t)
-        if (!d_read_lookup(reader, record->lengths, &lookups[t]))
+        if (!d_read_table(reader, record->lengths, &tables[t]))
             return false;
     return true;
 }
 
+template <typename Table>
 __device__ __forceinline__ bool d_read_shapes(xci_gap_record *record, xci_reader *reader,
-                                              const xci_gap_lookup *lookups) {
+                                              const Table *tables) {
     const uint64_t count = xci_read_varint(reader);
     if (count == 0 || count > XCI_GAP_SHAPES)
         return false;
@@ -180,7 +201,7 @@ __device__ __forceinline__ bool d_read_shapes(xci_gap_record *record, xci_reader
             return false;
         for (uint32_t c = 0; c < shape->class_count; ++c)
             if (shape->classes[c].table >= record->table_count ||
-                lookups[shape->classes[c].table].width != shape->width)
+                tables[shape->classes[c].table].width != shape->width)
                 return false;
     }
     return true;
@@ -247,12 +268,13 @@ __device__ __forceinline__ bool d_check_places(xci_gap_record *record, const xci
 
 /* Reads all of a record's parameters, of which `gap_count` blocks are of the codec. A whole warp;
  * the block's other threads must wait before they look at `record`. */
-__device__ __forceinline__ void d_read_record(xci_gap_record *record, xci_gap_lookup *lookups,
-                                              uint32_t room, const uint8_t *params,
-                                              uint64_t params_bytes, uint32_t gap_count) {
+template <typename Table>
+__device__ __forceinline__ void d_read_record(xci_gap_record *record, Table *tables, uint32_t room,
+                                              const uint8_t *params, uint64_t params_bytes,
+                                              uint32_t gap_count) {
     xci_reader reader = {params, params + params_bytes, false};
     const bool good =
-        d_read_lookups(record, &reader, lookups, room) && d_read_shapes(record, &reader, lookups) &&
+        d_read_tables(record, &reader, tables, room) && d_read_shapes(record, &reader, tables) &&
         d_read_sizes(record, &reader, gap_count) && d_check_places(record, &reader, gap_count);
     __syncwarp();
     record->good = good;

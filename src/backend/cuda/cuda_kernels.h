@@ -132,6 +132,39 @@ int xci_cuda_check(const xci_cuda_block_call *call, void *stream);
 int xci_cuda_prepare(const xci_cuda_block_call *call, void *stream);
 int xci_cuda_apply(const xci_cuda_block_call *call, void *stream);
 
+/* ---- Gap: groups of chunks to gap blocks and parameters, byte for byte those of the CPU ----------
+ * Chunks [first, first + count) of the grid, which are whole groups: group_first has the first chunk
+ * of each, and where the last one ends. Old and new as for encode; chunks that have to be raw, and
+ * those of which more than one word in six changes, are read several times.
+ *
+ * A group's payload, blocks and then parameters, lies at its `offset` of the output, and groups
+ * follow each other there. In results block_offset counts from the group's; a chunk has changed if
+ * bytes_changed is not 0: a block may be empty. If all need more than `capacity`, *used_bytes says
+ * how much, and groups that end behind it are not written; all else holds. */
+typedef struct xci_cuda_gap_group {
+    uint64_t offset;
+    uint32_t bytes; /* of the payload, parameters included */
+    uint32_t params_bytes;
+} xci_cuda_gap_group;
+
+typedef struct xci_cuda_gap_encode_call {
+    xci_cuda_grid grid;
+    uint8_t *const *old_at; /* device or pinned host memory */
+    const uint8_t *const *new_at;
+    const uint64_t *group_first; /* device memory, group_count + 1 */
+    uint64_t first, count, group_count;
+    uint8_t *blocks;
+    uint64_t capacity;
+    xci_cuda_result *results;   /* `count` */
+    xci_cuda_gap_group *groups; /* `group_count` */
+    uint64_t *used_bytes;
+    uint8_t
+        *scratch; /* aligned to 256, xci_cuda_gap_scratch bytes at least; more lets it list more */
+    uint64_t scratch_bytes;
+} xci_cuda_gap_encode_call;
+uint64_t xci_cuda_gap_scratch(uint64_t count, uint64_t group_count, uint32_t chunk_bytes);
+int xci_cuda_gap_encode(const xci_cuda_gap_encode_call *call, void *stream);
+
 /* ---- Gap blocks, when they are staged ------------------------------------------------------------
  * check decodes foreign blocks with every bounds check, reads the old words at changed positions
  * and says what device-ready form each takes: `list_bytes` of a list, or a raw mask where that is

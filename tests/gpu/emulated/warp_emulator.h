@@ -162,14 +162,29 @@ static inline uint64_t __umul64hi(uint64_t a, uint64_t b) {
 static inline uint4 __ldcg(const uint4 *at) {
     return *at;
 }
-static inline uint32_t atomicXor(uint32_t *at, uint32_t v) {
-    const uint32_t before = *at;
+template <typename T> static inline T atomicAdd(T *at, T v) {
+    const T before = *at;
+    *at += v;
+    return before;
+}
+template <typename T> static inline T atomicXor(T *at, T v) {
+    const T before = *at;
     *at ^= v;
     return before;
 }
-static inline unsigned long long atomicAdd(unsigned long long *at, unsigned long long v) {
-    const unsigned long long before = *at;
-    *at += v;
+template <typename T> static inline T atomicOr(T *at, T v) {
+    const T before = *at;
+    *at |= v;
+    return before;
+}
+template <typename T> static inline T atomicMin(T *at, T v) {
+    const T before = *at;
+    *at = min(before, v);
+    return before;
+}
+template <typename T> static inline T atomicMax(T *at, T v) {
+    const T before = *at;
+    *at = max(before, v);
     return before;
 }
 
