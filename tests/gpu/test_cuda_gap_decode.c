@@ -12,7 +12,7 @@
 #include "base/digest.h"
 #include "gpu/gap_groups.h"
 
-#define GROUPS 32u
+#define GROUPS 16u
 #define GUARD 64u
 #define FILL 0x5a
 
@@ -334,7 +334,7 @@ int main(int argc, char **argv) {
     if (xorcast_context_create(NULL, &context) < 0 ||
         xci_gap_group_writer_open(context, &writer) < 0)
         gap_fail("no context", 0);
-    for (uint32_t beside = 0; beside < 1; beside++) {
+    for (uint32_t beside = 0; beside < 2; beside++) {
         test_groups(context, writer, quick ? 3 : 40, 12, 700, beside);
         test_groups(context, writer, quick ? 1 : 20, 6, 9000, beside);
         test_groups(context, writer, quick ? 1 : 20, 3, 65536, beside);

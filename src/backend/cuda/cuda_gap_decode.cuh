@@ -1,7 +1,8 @@
 /* From gap blocks to masks of words, which a visitor takes: visit(word, mask), words rising, masks
  * of a word complete. A sparse block is one thread's work; of a dense one each lane of a warp has
- * the segments that begin with its number. Whatever is found before a block turns out to be
- * damaged has been visited. */
+ * every 32nd segment. Whatever is found before a block turns out to be damaged has been visited.
+ *
+ * What a value means is a parameter too: the mask itself, or a step from the old element. */
 #ifndef XCI_CUDA_GAP_DECODE_CUH
 #define XCI_CUDA_GAP_DECODE_CUH
 
@@ -43,11 +44,13 @@ __device__ __forceinline__ void d_add_change(xci_gap_word *word, uint32_t positi
     word->mask |= value << d_shift_in_word(position, width);
 }
 
-/* False: the block is damaged. `ends` is the thread's in shared memory. */
-template <typename Visit>
-__device__ __forceinline__ bool
-d_walk_sparse(const xci_gap_shape *shape, const xci_gap_lookup *lookups, const uint8_t *block,
-              uint32_t block_bytes, uint32_t bytes, uint32_t *ends, uint32_t stride, Visit visit) {
+/* False: the block is damaged. `ends` is the thread's in shared memory. mask_of(position, value)
+ * gives the mask. */
+template <typename MaskOf, typename Visit>
+__device__ __forceinline__ bool d_walk_sparse(const xci_gap_shape *shape,
+                                              const xci_gap_lookup *lookups, const uint8_t *block,
+                                              uint32_t block_bytes, uint32_t bytes, uint32_t *ends,
+                                              uint32_t stride, MaskOf mask_of, Visit visit) {
     xci_gap_walk walk;
     walk.bits = d_bits_of(block, block_bytes);
     walk.past.prior = shape->classes[0].prior;
@@ -59,9 +62,10 @@ d_walk_sparse(const xci_gap_shape *shape, const xci_gap_lookup *lookups, const u
     walk.bad = false;
     xci_gap_word word = {0, 0};
     while (d_next_change(&walk)) {
-        if (d_beyond(walk.position, walk.value, shape->width, bytes))
+        const uint64_t mask = mask_of(walk.position, walk.value);
+        if (d_beyond(walk.position, mask, shape->width, bytes))
             return false;
-        d_add_change(&word, walk.position, walk.value, shape->width, visit);
+        d_add_change(&word, walk.position, mask, shape->width, visit);
     }
     if (word.mask != 0)
         visit(word.number, word.mask);
@@ -81,17 +85,17 @@ __device__ __forceinline__ bool d_next_segment(xci_reader *at, bool last, xci_ga
     return true;
 }
 
-/* The values of elements [first, end). */
-template <typename Visit>
-__device__ __forceinline__ bool d_walk_segment(xci_gap_bits *bits, const xci_gap_lookup *lookup,
-                                               uint32_t width, uint32_t bytes, uint32_t first,
-                                               uint32_t end, Visit visit) {
+/* Elements [first, end); take(bits, position) gives the mask of the next one. */
+template <typename Take, typename Visit>
+__device__ __forceinline__ bool d_walk_segment(xci_gap_bits *bits, uint32_t width, uint32_t bytes,
+                                               uint32_t first, uint32_t end, Take take,
+                                               Visit visit) {
     xci_gap_word word = {0, 0};
     for (uint32_t i = first; i < end; ++i) {
-        const uint64_t value = d_take_value(bits, lookup);
-        if (bits->left < 0 || d_beyond(i, value, width, bytes))
+        const uint64_t mask = take(bits, i);
+        if (bits->left < 0 || d_beyond(i, mask, width, bytes))
             return false;
-        d_add_change(&word, i, value, width, visit);
+        d_add_change(&word, i, mask, width, visit);
     }
     if (word.mask != 0)
         visit(word.number, word.mask);
@@ -99,12 +103,11 @@ __device__ __forceinline__ bool d_walk_segment(xci_gap_bits *bits, const xci_gap
 }
 
 /* A whole warp; false in all lanes if the block is damaged. */
-template <typename Visit>
-__device__ __forceinline__ bool d_walk_dense(const xci_gap_shape *shape,
-                                             const xci_gap_lookup *lookups, const uint8_t *block,
-                                             uint32_t block_bytes, uint32_t bytes, Visit visit) {
-    const uint32_t width = shape->width, count = xci_gap_element_count(width, bytes);
-    const xci_gap_lookup *lookup = &lookups[shape->classes[0].table];
+template <typename Take, typename Visit>
+__device__ __forceinline__ bool d_walk_dense(uint32_t width, const uint8_t *block,
+                                             uint32_t block_bytes, uint32_t bytes, Take take,
+                                             Visit visit) {
+    const uint32_t count = xci_gap_element_count(width, bytes);
     const uint32_t segments = (count + XCI_GAP_SEGMENT - 1) / XCI_GAP_SEGMENT;
     xci_reader at = {block, block + block_bytes, false};
     bool good = true;
@@ -113,10 +116,24 @@ __device__ __forceinline__ bool d_walk_dense(const xci_gap_shape *shape,
         const uint32_t first = s * XCI_GAP_SEGMENT;
         good = d_next_segment(&at, s + 1 == segments, &bits);
         if (good && s % XCI_WARP == d_lane())
-            good = d_walk_segment(&bits, lookup, width, bytes, first,
-                                  min(count, first + XCI_GAP_SEGMENT), visit);
+            good = d_walk_segment(&bits, width, bytes, first, min(count, first + XCI_GAP_SEGMENT),
+                                  take, visit);
     }
     return !__any_sync(XCI_ALL, !good);
+}
+
+/* ---- Old elements ---- */
+
+/* Element `position` of `bytes` at any address; what is cut off counts as 0. */
+__device__ __forceinline__ uint64_t d_old_element(const uint8_t *at, uint32_t bytes, uint32_t width,
+                                                  uint32_t position) {
+    if (width == 0)
+        return at[position / 2] >> position % 2 * 4 & 15;
+    const uint32_t element_bytes = 1u << (width - 1), from = position * element_bytes;
+    uint64_t element = 0;
+    for (uint32_t i = 0; i < element_bytes && from + i < bytes; ++i)
+        element |= (uint64_t)at[from + i] << (8 * i);
+    return element;
 }
 
 #endif

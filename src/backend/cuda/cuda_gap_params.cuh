@@ -28,6 +28,7 @@ typedef struct xci_gap_lookup {
 
 typedef struct xci_gap_record {
     xci_gap_shape shapes[XCI_GAP_SHAPES];
+    uint32_t first_keys[XCI_GAP_SHAPES][XCI_GAP_CLASSES]; /* of each class */
     uint32_t table_count, shape_count, size_count;
     uint32_t shape_bits, place_bits; /* of a chunk's place: number of its shape, of its size */
     const uint8_t *sizes, *places, *end;
@@ -188,6 +189,15 @@ __device__ __forceinline__ bool d_read_tables(xci_gap_record *record, xci_reader
     return true;
 }
 
+__device__ __forceinline__ void d_find_first_keys(const xci_gap_shape *shape,
+                                                  uint32_t *first_keys) {
+    __syncwarp();
+    for (uint32_t key = d_lane(); key < xci_gap_key_count(shape->width); key += XCI_WARP)
+        if (key == 0 || shape->class_of[key] != shape->class_of[key - 1])
+            first_keys[shape->class_of[key]] = key;
+    __syncwarp();
+}
+
 template <typename Table>
 __device__ __forceinline__ bool d_read_shapes(xci_gap_record *record, xci_reader *reader,
                                               const Table *tables) {
@@ -203,6 +213,7 @@ __device__ __forceinline__ bool d_read_shapes(xci_gap_record *record, xci_reader
             if (shape->classes[c].table >= record->table_count ||
                 tables[shape->classes[c].table].width != shape->width)
                 return false;
+        d_find_first_keys(shape, record->first_keys[s]);
     }
     return true;
 }

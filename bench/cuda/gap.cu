@@ -1,0 +1,313 @@
+/* The gap codec on the GPU: encoding, against the time that reading the same two buffers takes;
+ * staging; and the commit of what was staged, beside that of the same step in LZ4. Weights and
+ * masks are made on the GPU from hashes, and every result is verified by digests. One JSON line a
+ * case.
+ *
+ *     gap [--bytes N] [--rounds N] [CASE...] */
+#include "cuda/setting.cuh"
+
+#define GROUP_CHUNKS 64u
+#define CALL_GROUPS 2048u                 /* groups of a call */
+#define CALL_OUTPUT (UINT64_C(160) << 20) /* of its payloads */
+#define SCRATCH (UINT64_C(256) << 20)
+
+/* ---- Weights ---- */
+
+/* Elements of two bytes have exponents like those of weights; single bytes are at random. */
+static __global__ void k_fill_chunks(const mask_chunk *chunks, const mask_rule *rules) {
+    const mask_chunk chunk = chunks[blockIdx.x];
+    const bool wide = rules[chunk.rule].element_bytes == 2;
+    for (uint32_t word = threadIdx.x; word * 4 < chunk.bytes; word += blockDim.x) {
+        uint32_t value = mask_hash((uint64_t)blockIdx.x << 20 | word | UINT64_C(1) << 50);
+        for (uint32_t half = 0; wide && half < 2; ++half) {
+            const uint32_t random = value >> 16 * half & 0xffff;
+            const uint32_t below = (uint32_t)__clz((int)(random << 16 | 0x8000));
+            const uint32_t element = (random & 0x807f) | (121 - below) << 7;
+            value = (value & ~(0xffffu << 16 * half)) | element << 16 * half;
+        }
+        ((uint32_t *)chunk.at)[word] = value;
+    }
+}
+
+static __global__ void k_read_both(const uint4 *a, const uint4 *b, uint64_t count, uint32_t *sink) {
+    const uint64_t stride = (uint64_t)blockDim.x * 4;
+    uint32_t sum = 0;
+    for (uint64_t first = blockIdx.x * stride; first + stride <= count;
+         first += gridDim.x * stride) {
+        uint4 va[4], vb[4];
+#pragma unroll
+        for (uint32_t k = 0; k < 4; ++k) {
+            va[k] = __ldcs(a + first + k * blockDim.x + threadIdx.x);
+            vb[k] = __ldcs(b + first + k * blockDim.x + threadIdx.x);
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < 4; ++k)
+            sum ^= va[k].x ^ va[k].y ^ va[k].z ^ va[k].w ^ vb[k].x ^ vb[k].y ^ vb[k].z ^ vb[k].w;
+    }
+    if (sum == 0x12345678)
+        *sink = sum;
+}
+
+/* ---- A step in this codec ---- */
+
+/* Everything about a model, old and new, and its encoded form. */
+struct gap_step {
+    xci_cuda_grid grid;
+    uint64_t chunk_count, group_count;
+    mask_chunk *mask_chunks;
+    mask_rule *rules;
+    uint8_t **old_at, **new_at;
+    std::vector<uint64_t> group_first;
+    std::vector<xci_cuda_gap_encode_call> calls;
+    xci_cuda_result *results;
+    xci_cuda_gap_group *groups;
+    uint8_t *output, *scratch;
+    uint64_t *group_first_at, *used;
+};
+
+static gap_step make_gap_step(const model &m, uint64_t new_minus_old) {
+    gap_step s = {};
+    std::vector<uint8_t *> olds, news;
+    for (const mask_chunk &c : m.chunks) {
+        olds.push_back(c.at);
+        news.push_back(c.at + new_minus_old);
+    }
+    s.chunk_count = m.chunks.size();
+    s.mask_chunks = to_device(m.chunks);
+    s.rules = to_device(m.rules);
+    s.grid = make_grid(m, UINT32_MAX);
+    s.old_at = to_device(olds);
+    s.new_at = to_device(news);
+    for (uint64_t c = 0; c < s.chunk_count; c += GROUP_CHUNKS)
+        s.group_first.push_back(c);
+    s.group_count = s.group_first.size();
+    s.group_first.push_back(s.chunk_count);
+    s.group_first_at = to_device(s.group_first);
+    s.results = device_array<xci_cuda_result>(s.chunk_count);
+    s.groups = device_array<xci_cuda_gap_group>(s.group_count);
+    const uint64_t calls = (s.group_count + CALL_GROUPS - 1) / CALL_GROUPS;
+    s.output = device_array<uint8_t>(calls * CALL_OUTPUT);
+    s.used = device_array<uint64_t>(calls);
+    s.scratch = device_array<uint8_t>(SCRATCH);
+    for (uint64_t i = 0; i < calls; ++i) {
+        const uint64_t first = i * CALL_GROUPS;
+        const uint64_t end = std::min(s.group_count, first + CALL_GROUPS);
+        xci_cuda_gap_encode_call call = {};
+        call.grid = s.grid;
+        call.old_at = s.old_at;
+        call.new_at = (const uint8_t *const *)s.new_at;
+        call.group_first = s.group_first_at + first;
+        call.first = s.group_first[first];
+        call.count = s.group_first[end] - call.first;
+        call.group_count = end - first;
+        call.blocks = s.output + i * CALL_OUTPUT;
+        call.capacity = CALL_OUTPUT;
+        call.results = s.results + call.first;
+        call.groups = s.groups + first;
+        call.used_bytes = s.used + i;
+        call.scratch = s.scratch;
+        call.scratch_bytes = SCRATCH;
+        s.calls.push_back(call);
+    }
+    return s;
+}
+
+static void free_gap_step(gap_step *s) {
+    for (const void *at :
+         {(const void *)s->mask_chunks, (const void *)s->rules, (const void *)s->grid.chunks,
+          (const void *)s->grid.segments, (const void *)s->old_at, (const void *)s->new_at,
+          (const void *)s->group_first_at, (const void *)s->results, (const void *)s->groups,
+          (const void *)s->output, (const void *)s->used, (const void *)s->scratch})
+        CUDA(cudaFree((void *)at));
+}
+
+static void encode(const gap_step &s) {
+    for (const xci_cuda_gap_encode_call &call : s.calls)
+        CUDA(xci_cuda_gap_encode(&call, nullptr));
+}
+
+/* ---- Staging ---- */
+
+struct gap_stage {
+    xci_cuda_gap_call call;
+    std::vector<xci_cuda_gap_block> blocks;
+    std::vector<xci_cuda_block> ready; /* raw blocks, then forms of gap blocks */
+    uint64_t payload_bytes, params_bytes, raw, forms_bytes;
+    xci_cuda_block_call commit;
+    uint8_t *forms;
+};
+
+/* Lists what was encoded, where it lies. Raw blocks must lie aligned for apply; none is expected
+ * here. */
+static gap_stage make_stage(const gap_step &s) {
+    gap_stage stage = {};
+    std::vector<xci_cuda_gap_record> records;
+    const std::vector<xci_cuda_result> results = to_host(s.results, s.chunk_count);
+    const std::vector<xci_cuda_gap_group> groups = to_host(s.groups, s.group_count);
+    for (uint64_t g = 0; g < s.group_count; ++g) {
+        const uint8_t *at = s.output + g / CALL_GROUPS * CALL_OUTPUT + groups[g].offset;
+        xci_cuda_gap_record record = {};
+        record.first = stage.blocks.size();
+        record.params = at + groups[g].bytes - groups[g].params_bytes;
+        record.params_bytes = groups[g].params_bytes;
+        stage.payload_bytes += groups[g].bytes;
+        stage.params_bytes += groups[g].params_bytes;
+        for (uint64_t c = s.group_first[g]; c < s.group_first[g + 1]; ++c) {
+            if (results[c].bytes_changed == 0)
+                continue;
+            if (results[c].block_codec == XORCAST_CODEC_RAW) {
+                ++stage.raw;
+                continue;
+            }
+            stage.blocks.push_back(
+                {at + results[c].block_offset, nullptr, c, results[c].block_bytes, record.count++});
+        }
+        record.gap_count = record.count;
+        if (record.count != 0)
+            records.push_back(record);
+    }
+    stage.call.grid = s.grid;
+    stage.call.places.direct = s.old_at;
+    stage.call.blocks = to_device(stage.blocks);
+    stage.call.records = to_device(records);
+    stage.call.record_count = records.size();
+    stage.call.results = device_array<xci_cuda_result>(stage.blocks.size());
+    stage.call.most_tables = 8;
+    return stage;
+}
+
+/* Finds places for the forms that check has announced. */
+static uint64_t place_forms(gap_stage *stage) {
+    const std::vector<xci_cuda_result> results = to_host(stage->call.results, stage->blocks.size());
+    uint64_t bad = 0, at = 0;
+    for (const xci_cuda_result &r : results)
+        stage->forms_bytes += (r.list_bytes + 15) / 16 * 16;
+    stage->forms = device_array<uint8_t>(stage->forms_bytes);
+    for (uint64_t i = 0; i < results.size(); ++i) {
+        bad += results[i].status != XORCAST_OK;
+        stage->blocks[i].ready = stage->forms + at;
+        stage->ready.push_back({stage->forms + at, results[i].list_bytes, results[i].block_codec,
+                                stage->blocks[i].chunk});
+        at += (results[i].list_bytes + 15) / 16 * 16;
+    }
+    CUDA(cudaMemcpy((void *)stage->call.blocks, stage->blocks.data(),
+                    stage->blocks.size() * sizeof stage->blocks[0], cudaMemcpyHostToDevice));
+    stage->commit.grid = stage->call.grid;
+    stage->commit.places = stage->call.places;
+    stage->commit.blocks = to_device(stage->ready);
+    stage->commit.count = stage->ready.size();
+    return bad;
+}
+
+static void free_stage(gap_stage *stage) {
+    for (const void *at : {(const void *)stage->call.blocks, (const void *)stage->call.records,
+                           (const void *)stage->call.results, (const void *)stage->commit.blocks,
+                           (const void *)stage->forms})
+        CUDA(cudaFree((void *)at));
+}
+
+/* ---- Cases ---- */
+
+static std::vector<xorcast_digest> digests_at(const gap_step &s, uint8_t *const *at) {
+    xorcast_digest *const digests = device_array<xorcast_digest>(s.chunk_count);
+    xci_cuda_digest_call call = {};
+    call.grid = s.grid;
+    call.places.direct = at;
+    call.count = s.chunk_count;
+    call.digests = digests;
+    CUDA(xci_cuda_digest(&call, nullptr));
+    const std::vector<xorcast_digest> host = to_host(digests, s.chunk_count);
+    CUDA(cudaFree(digests));
+    return host;
+}
+
+static void measure_case(const model &m, uint8_t *new_weights, uint8_t *old_weights,
+                         unsigned rounds) {
+    gap_step s = make_gap_step(m, (uint64_t)(new_weights - old_weights));
+    uint32_t *const sink = device_array<uint32_t>(1);
+    k_fill_chunks<<<(unsigned)s.chunk_count, 256>>>(s.mask_chunks, s.rules);
+    k_xor_masks<<<(unsigned)s.chunk_count, 256>>>(s.mask_chunks, s.rules);
+    CUDA(cudaMemcpy(new_weights, old_weights, m.bytes, cudaMemcpyDeviceToDevice));
+    k_xor_masks<<<(unsigned)s.chunk_count, 256>>>(s.mask_chunks, s.rules);
+    double bound_ms = 1e9;
+    for (unsigned blocks = 4; blocks <= 16; blocks *= 2)
+        bound_ms = std::min(bound_ms, median_ms(rounds, [&] {
+                                k_read_both<<<132 * blocks, 256>>>((const uint4 *)old_weights,
+                                                                   (const uint4 *)new_weights,
+                                                                   m.bytes / 16, sink);
+                            }));
+    const double encode_ms = median_ms(rounds, [&] { encode(s); });
+    gap_stage stage = make_stage(s);
+    const double check_ms =
+        median_ms(rounds, [&] { CUDA(xci_cuda_gap_check(&stage.call, nullptr)); });
+    const uint64_t refused = place_forms(&stage);
+    const double ready_ms =
+        median_ms(rounds, [&] { CUDA(xci_cuda_gap_ready(&stage.call, nullptr)); });
+    const auto apply = [&] { CUDA(xci_cuda_apply(&stage.commit, nullptr)); };
+    const std::vector<xorcast_digest> before = digests_at(s, s.old_at);
+    apply();
+    const bool right =
+        refused == 0 && stage.raw == 0 && equal(digests_at(s, s.old_at), digests_at(s, s.new_at));
+    apply();
+    const bool undone = equal(before, digests_at(s, s.old_at));
+    const double commit_ms = median_ms(rounds, apply);
+    printf("{\"row\":\"gap\",\"case\":\"%s\",\"right\":%s,\"bytes\":%llu,\"blocks\":%llu,"
+           "\"raw\":%llu,\"payload_bytes\":%llu,\"params_bytes\":%llu,\"forms_bytes\":%llu,"
+           "\"bound_ms\":%.3f,\"bound_tb_s\":%.3f,\"encode_ms\":%.3f,\"of_bound\":%.3f,"
+           "\"check_ms\":%.3f,\"ready_ms\":%.3f,\"stage_tb_s\":%.3f,\"commit_ms\":%.3f}\n",
+           m.name, right && undone ? "true" : "false", (unsigned long long)m.bytes,
+           (unsigned long long)stage.blocks.size(), (unsigned long long)stage.raw,
+           (unsigned long long)stage.payload_bytes, (unsigned long long)stage.params_bytes,
+           (unsigned long long)stage.forms_bytes, bound_ms, 2e-9 * (double)m.bytes / bound_ms,
+           encode_ms, bound_ms / encode_ms, check_ms, ready_ms,
+           1e-9 * (double)m.bytes / (check_ms + ready_ms), commit_ms);
+    fflush(stdout);
+    CUDA(cudaFree(sink));
+    free_stage(&stage);
+    free_gap_step(&s);
+}
+
+static const mask_rule nvfp4 = {1, 0, UINT32_MAX, 8}, bf16 = {2, 0, UINT32_MAX, 3};
+
+static mask_rule scattered(mask_rule rule, double share) {
+    rule.share = share_of(share);
+    return rule;
+}
+
+/* The same changes in 5 % of the pages. */
+static mask_rule clustered(mask_rule rule, double share) {
+    rule.share = share_of(share / 0.05);
+    rule.dirty = share_of(0.05);
+    return rule;
+}
+
+int main(int argc, char **argv) {
+    uint64_t bytes = 55600000000 / 65536 * 65536;
+    unsigned rounds = 7;
+    std::vector<const char *> names;
+    for (int i = 1; i < argc; ++i) {
+        if (strcmp(argv[i], "--bytes") == 0 && i + 1 < argc)
+            bytes = strtoull(argv[++i], nullptr, 10) / 65536 * 65536;
+        else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc)
+            rounds = (unsigned)strtoul(argv[++i], nullptr, 10);
+        else
+            names.push_back(argv[i]);
+    }
+    uint8_t *const olds = device_array<uint8_t>(bytes), *const news = device_array<uint8_t>(bytes);
+    const uint32_t usual = 64 << 10;
+    const std::vector<model> models = {
+        make_model("nvfp4 mix", olds, bytes, usual,
+                   {scattered(nvfp4, 0.0002), scattered(bf16, 0.013)}, 25),
+        make_model("nvfp4 mix, clustered", olds, bytes, usual,
+                   {clustered(nvfp4, 0.0002), clustered(bf16, 0.013)}, 25),
+        make_model("bf16 1 %", olds, bytes, usual, {scattered(bf16, 0.01)}, 0),
+    };
+    for (const model &m : models)
+        if (names.empty() || std::any_of(names.begin(), names.end(), [&](const char *name) {
+                return strcmp(name, m.name) == 0;
+            }))
+            measure_case(m, news, olds, rounds);
+    CUDA(cudaFree(olds));
+    CUDA(cudaFree(news));
+    return 0;
+}
