@@ -63,6 +63,8 @@ __device__ __forceinline__ bool d_next_words(xci_gap_source *source, uint32_t *w
                             d_word_at(source->new_at, *word_out, source->bytes);
             }
             source->at += XCI_WARP;
+            if (!listed && !__any_sync(XCI_ALL, *mask_out != 0))
+                continue;
             return true;
         }
         source->at = 0;

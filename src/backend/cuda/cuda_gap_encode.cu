@@ -1,18 +1,18 @@
 /* xci_cuda_gap_encode: four kernels, one after the other. Words are listed by as many warps as the
  * device holds; then each group is planned, placed and written. */
+#include <stddef.h>
+
 #include "backend/cuda/cuda_gap_list.cuh"
 #include "backend/cuda/cuda_gap_write.cuh"
 
-#define LIST_SHARED (XCI_LIST_THREADS / XCI_WARP * (uint32_t)sizeof(xci_gap_waiting))
+#define LIST_SHARED (XCI_LIST_THREADS / XCI_WARP * (uint32_t)sizeof(xci_gap_lister_memory))
 #define PLACE_SHARED (XCI_PLACE_THREADS / XCI_WARP * (uint32_t)sizeof(uint64_t))
-/* Pages for as many warps as any device holds, and a share of what a call covers. */
-#define LEAST_PAGES UINT64_C(12000)
+/* For the lists of a chunk, on average: one changed word in 24. */
+#define LIST_BYTES UINT64_C(4096)
 
 uint64_t xci_cuda_gap_scratch(uint64_t count, uint64_t group_count, uint32_t chunk_bytes) {
     xci_gap_scratch scratch;
-    const uint64_t fixed = xci_gap_divide(NULL, count, group_count, chunk_bytes, &scratch);
-    const uint64_t pages = count < LEAST_PAGES ? count : LEAST_PAGES;
-    return fixed + pages * XCI_PAGE_BYTES;
+    return xci_gap_divide(NULL, count, group_count, chunk_bytes, &scratch) + count * LIST_BYTES;
 }
 
 typedef struct launcher {
@@ -28,6 +28,9 @@ static cudaError_t count_blocks(uint32_t *blocks_out) {
     if (e == cudaSuccess)
         e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     if (e == cudaSuccess)
+        e = cudaFuncSetAttribute(k_gap_list, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 (int)LIST_SHARED);
+    if (e == cudaSuccess)
         e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, k_gap_list, (int)XCI_LIST_THREADS,
                                                           LIST_SHARED);
     if (e == cudaSuccess)
@@ -41,6 +44,8 @@ static cudaError_t launch_list(launcher *l) {
     if (e == cudaSuccess)
         e = cudaMemsetAsync(l->scratch.counters, 0, 256, l->stream);
     if (e == cudaSuccess)
+        e = cudaMemsetAsync(l->scratch.nibbles, 0, l->call.count * sizeof(uint32_t), l->stream);
+    if (e == cudaSuccess)
         e = cudaMemsetAsync(l->call.results, 0, l->call.count * sizeof(xci_cuda_result), l->stream);
     void *arguments[] = {&l->call, &l->scratch};
     return e != cudaSuccess ? e
@@ -48,9 +53,9 @@ static cudaError_t launch_list(launcher *l) {
                                                arguments, LIST_SHARED, l->stream);
 }
 
-static cudaError_t launch_groups(launcher *l,
-                                 void (*kernel)(xci_cuda_gap_encode_call, xci_gap_scratch),
-                                 uint32_t shared) {
+typedef void gap_kernel(xci_cuda_gap_encode_call, xci_gap_scratch);
+
+static cudaError_t launch_groups(launcher *l, gap_kernel *kernel, uint32_t shared) {
     void *arguments[] = {&l->call, &l->scratch};
     const cudaError_t e =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
@@ -60,10 +65,23 @@ static cudaError_t launch_groups(launcher *l,
                                   dim3(XCI_PLAN_THREADS), arguments, shared, l->stream);
 }
 
+static cudaError_t launch_plan(launcher *l) {
+    return l->call.beside != 0
+               ? launch_groups(l, k_gap_plan<true>, (uint32_t)sizeof(xci_gap_planner))
+               : launch_groups(l, k_gap_plan<false>, (uint32_t)offsetof(xci_gap_planner, old));
+}
+
 static cudaError_t launch_place(launcher *l) {
-    void *arguments[] = {&l->call};
+    void *arguments[] = {&l->call, &l->scratch};
     return cudaLaunchKernel(k_gap_place, dim3(1), dim3(XCI_PLACE_THREADS), arguments, PLACE_SHARED,
                             l->stream);
+}
+
+static cudaError_t launch_write(launcher *l) {
+    const uint32_t shared =
+        (uint32_t)(sizeof(xci_gap_writer) +
+                   (xci_gap_tables(l->call.beside) - 1) * sizeof(xci_gap_coder));
+    return launch_groups(l, l->call.beside != 0 ? k_gap_write<true> : k_gap_write<false>, shared);
 }
 
 extern "C" int xci_cuda_gap_encode(const xci_cuda_gap_encode_call *call, void *stream) {
@@ -76,11 +94,11 @@ extern "C" int xci_cuda_gap_encode(const xci_cuda_gap_encode_call *call, void *s
                                           call->grid.chunk_bytes, &l.scratch);
     if (fixed > call->scratch_bytes || l.scratch.unit_count > UINT32_MAX)
         return cudaErrorInvalidValue;
-    l.scratch.page_count = (call->scratch_bytes - fixed) / XCI_PAGE_BYTES;
-    cudaError_t e = launch_list(&l);
+    l.scratch.list_words = (call->scratch_bytes - fixed) / sizeof(uint32_t);
+    cudaError_t e = call->listed != 0 ? cudaSuccess : launch_list(&l);
     if (e == cudaSuccess)
-        e = launch_groups(&l, k_gap_plan, (uint32_t)sizeof(xci_gap_planner));
+        e = launch_plan(&l);
     if (e == cudaSuccess)
         e = launch_place(&l);
-    return e != cudaSuccess ? e : launch_groups(&l, k_gap_write, (uint32_t)sizeof(xci_gap_writer));
+    return e != cudaSuccess ? e : launch_write(&l);
 }

@@ -4,11 +4,11 @@
 #define XCI_CUDA_GAP_LIST_CUH
 
 #include "backend/cuda/cuda_encode_warp.cuh"
-#include "backend/cuda/cuda_gap_scratch.cuh"
+#include "backend/cuda/cuda_gap_changes.cuh"
+#include "backend/cuda/cuda_gap_rows.cuh"
 #include "backend/cuda/cuda_tally.cuh"
 
 #define XCI_LIST_THREADS 128u
-#define XCI_ROW_BYTES 512u
 #define XCI_ROWS 4u /* that a warp reads at a time */
 #define XCI_TILE_BYTES (XCI_ROWS * XCI_ROW_BYTES)
 #define XCI_WAITING (31u + 64u) /* words: fewer than 32, and those of a row */
@@ -19,21 +19,22 @@ typedef struct xci_gap_waiting {
     uint32_t words[XCI_WAITING + 1];
 } xci_gap_waiting;
 
-/* A warp's page, of which `used` bytes are taken. */
-typedef struct xci_gap_page {
-    uint8_t *at;
-    uint32_t used;
-} xci_gap_page;
+/* A warp's shared memory. */
+typedef struct xci_gap_lister_memory {
+    xci_gap_waiting waiting;
+    uint32_t entries[XCI_LISTED_MOST * 3];
+} xci_gap_lister_memory;
 
 typedef struct xci_gap_lister {
     const uint8_t *old_at, *new_at;
     uint32_t bytes, element_bytes;
     xci_cuda_segments segments;
     xci_cuda_tally tally; /* the lane's */
+    uint32_t nibbles;
     xci_gap_waiting *waiting;
     uint32_t count; /* that wait */
     uint32_t *entries;
-    uint32_t listed; /* entries written, or XCI_NOT_LISTED */
+    uint32_t listed; /* entries so far, or XCI_NOT_LISTED */
 } xci_gap_lister;
 
 /* ---- Loading ---- */
@@ -83,6 +84,7 @@ __device__ __forceinline__ void d_list_batch(xci_gap_lister *lister, uint32_t co
         uint64_t kept, key;
         xci_cuda_segments segments = lister->segments;
         d_count_mask(&lister->tally, mask, lister->element_bytes);
+        lister->nibbles += (uint32_t)__popcll(d_marks(mask, 0));
         if (d_find_key(&segments, word, &kept, &key)) {
             const xorcast_digest before = d_term(old_word & kept, key);
             const xorcast_digest after = d_term((old_word ^ mask) & kept, key);
@@ -179,22 +181,33 @@ __device__ __forceinline__ void d_list_unit(xci_gap_lister *lister, uint32_t beg
 
 /* ---- Units ---- */
 
-/* A page with room for a unit's list; NULL in `at`: there is none left. */
-__device__ __forceinline__ void d_need_page(const xci_gap_scratch *scratch, xci_gap_page *page) {
-    if (page->at != NULL && XCI_PAGE_BYTES - page->used >= XCI_LISTED_MOST * XCI_LISTED_ENTRY)
-        return;
-    unsigned long long number = 0;
-    if (d_lane() == 0)
-        number = atomicAdd((unsigned long long *)&scratch->counters[1], 1ull);
-    number = __shfl_sync(XCI_ALL, number, 0);
-    page->at = number < scratch->page_count ? scratch->pages + number * XCI_PAGE_BYTES : NULL;
-    page->used = 0;
+/* Moves a unit's list to the scratch, if there is room. */
+__device__ __forceinline__ void d_keep_list(const xci_gap_scratch *scratch, uint32_t unit,
+                                            const xci_gap_lister *lister) {
+    unsigned long long at = 0;
+    const uint32_t words = lister->listed != XCI_NOT_LISTED ? lister->listed * 3 : 0;
+    if (d_lane() == 0 && words != 0)
+        at = atomicAdd(&scratch->counters[1], (unsigned long long)words);
+    at = __shfl_sync(XCI_ALL, at, 0);
+    const bool fits = lister->listed != XCI_NOT_LISTED && at + words <= scratch->list_words;
+    if (d_lane() == 0) {
+        scratch->units[unit].entries = scratch->lists + at;
+        scratch->units[unit].count = fits ? lister->listed : XCI_NOT_LISTED;
+    }
+    for (uint32_t i = d_lane(); fits && i < words; i += XCI_WARP)
+        scratch->lists[at + i] = lister->entries[i];
+    __syncwarp();
 }
 
-__device__ __forceinline__ void d_add_tally(xci_cuda_result *result, xci_cuda_tally tally) {
-    d_sum_tally(&tally, XCI_WARP);
-    if (d_lane() != 0 || tally.bytes == 0)
+__device__ __forceinline__ void d_add_tally(xci_cuda_result *result, uint32_t *nibbles_out,
+                                            xci_cuda_tally tally, uint32_t nibbles) {
+    if (!__any_sync(XCI_ALL, tally.bytes != 0))
         return;
+    d_sum_tally(&tally, XCI_WARP);
+    nibbles = d_sum(nibbles);
+    if (d_lane() != 0)
+        return;
+    atomicAdd(nibbles_out, nibbles);
     atomicAdd(&result->bytes_changed, tally.bytes);
     atomicAdd(&result->elements_changed, tally.elements);
     atomicAdd((unsigned long long *)&result->bits_changed, (unsigned long long)tally.bits);
@@ -206,7 +219,7 @@ __device__ __forceinline__ void d_add_tally(xci_cuda_result *result, xci_cuda_ta
 
 __device__ __forceinline__ void d_work_on_unit(const xci_cuda_gap_encode_call *call,
                                                const xci_gap_scratch *scratch, uint32_t unit,
-                                               xci_gap_waiting *waiting, xci_gap_page *page) {
+                                               xci_gap_lister_memory *memory) {
     const uint32_t index = unit / scratch->units_per_chunk;
     const uint32_t begin = (unit - index * scratch->units_per_chunk) * XCI_UNIT_BYTES;
     const uint64_t number = call->first + index;
@@ -219,33 +232,25 @@ __device__ __forceinline__ void d_work_on_unit(const xci_cuda_gap_encode_call *c
     lister.bytes = chunk.bytes;
     lister.element_bytes = chunk.element_bytes;
     lister.segments = d_segments_of(call->grid, chunk);
-    lister.waiting = waiting;
-    d_need_page(scratch, page);
-    lister.entries = (uint32_t *)(page->at + page->used);
-    lister.listed = page->at != NULL ? 0 : XCI_NOT_LISTED;
+    lister.waiting = &memory->waiting;
+    lister.entries = memory->entries;
     d_list_unit(&lister, begin, min(chunk.bytes, begin + XCI_UNIT_BYTES));
-    if (lister.listed != XCI_NOT_LISTED)
-        page->used += lister.listed * XCI_LISTED_ENTRY;
-    if (d_lane() == 0) {
-        scratch->units[unit].entries = lister.entries;
-        scratch->units[unit].count = lister.listed;
-    }
-    d_add_tally(&call->results[index], lister.tally);
+    d_keep_list(scratch, unit, &lister);
+    d_add_tally(&call->results[index], &scratch->nibbles[index], lister.tally, lister.nibbles);
 }
 
 __global__ void __launch_bounds__(XCI_LIST_THREADS)
     k_gap_list(xci_cuda_gap_encode_call call, xci_gap_scratch scratch) {
     XCI_SHARED_MEMORY(shared);
-    xci_gap_waiting *waiting = (xci_gap_waiting *)shared + threadIdx.x / XCI_WARP;
-    xci_gap_page page = {NULL, 0};
+    xci_gap_lister_memory *memory = (xci_gap_lister_memory *)shared + threadIdx.x / XCI_WARP;
     for (;;) {
         unsigned long long unit = 0;
         if (d_lane() == 0)
-            unit = atomicAdd((unsigned long long *)&scratch.counters[0], 1ull);
+            unit = atomicAdd(&scratch.counters[0], 1ull);
         unit = __shfl_sync(XCI_ALL, unit, 0);
         if (unit >= scratch.unit_count)
             return;
-        d_work_on_unit(&call, &scratch, (uint32_t)unit, waiting, &page);
+        d_work_on_unit(&call, &scratch, (uint32_t)unit, memory);
     }
 }
 

@@ -4,13 +4,20 @@
 #ifndef XCI_CUDA_GAP_PLAN_CUH
 #define XCI_CUDA_GAP_PLAN_CUH
 
-#include "backend/cuda/cuda_gap_changes.cuh"
+#include "backend/cuda/cuda_gap_ranks.cuh"
 #include "codec/gap_shape.h"
 #include "codec/prefix_items.h"
 
-#define XCI_PLAN_THREADS 128u
+#define XCI_PLAN_THREADS 256u
 #define XCI_PLAN_WARPS (XCI_PLAN_THREADS / XCI_WARP)
 #define XCI_NO_DRAFT UINT32_MAX
+#define XCI_FOLDED_SYMBOLS 4096u
+
+/* Where the symbols of a width begin among those of all, with their finest heads. */
+#define XCI_SAMPLE_SYMBOLS 2848u
+__device__ __forceinline__ uint32_t d_sample_at(uint32_t width) {
+    return width == 0 ? 0 : width == 1 ? 16 : width == 2 ? 272 : width == 3 ? 976 : 1872;
+}
 
 /* A code in the making. */
 typedef struct xci_gap_tree {
@@ -20,34 +27,49 @@ typedef struct xci_gap_tree {
     uint8_t depths[2 * XCI_PREFIX_SYMBOLS];
 } xci_gap_tree;
 
+/* A shape in the making; classes as in xci_gap_shape, with the first key of each. */
 typedef struct xci_gap_draft {
-    uint32_t width, dense, chunk_count, prior;
+    uint32_t width, dense, chunk_count, class_count;
     unsigned long long elements, changes;
-    uint32_t table_bytes; /* of its description */
-    uint32_t first_kept;  /* chunk */
-    uint32_t number;      /* among the shapes that are written */
+    uint32_t priors[XCI_GAP_CLASSES], tables[XCI_GAP_CLASSES], first_keys[XCI_GAP_CLASSES];
+    uint32_t first_kept; /* chunk */
+    uint32_t number;     /* among the shapes that are written */
 } xci_gap_draft;
 
-/* A code as the coder needs it. */
+/* A code as sizes need it. */
 typedef struct xci_gap_lengths {
-    uint32_t head, leaf_count;
+    uint32_t head, leaf_count, single;
     uint8_t of[XCI_PREFIX_SYMBOLS];
 } xci_gap_lengths;
+
+/* What only classes need. */
+typedef struct xci_gap_planner_old {
+    uint32_t key_elements[XCI_GAP_KEYS], key_changes[XCI_GAP_KEYS];
+    xci_gap_range ranges[XCI_GAP_KEYS];
+    uint8_t class_of[XCI_GAP_KEYS];
+    uint32_t counts[XCI_GAP_CLASSES][XCI_PREFIX_SYMBOLS]; /* by symbol */
+    xci_gap_lengths own[XCI_GAP_CLASSES];
+    uint32_t has_own; /* a bit for each class */
+    uint32_t range_count;
+    xci_gap_streams streams[XCI_PLAN_WARPS];
+} xci_gap_planner_old;
 
 typedef struct xci_gap_planner {
     uint32_t counts[XCI_PREFIX_SYMBOLS]; /* by symbol */
     union {
-        uint32_t sample[XCI_GAP_WIDTHS][XCI_PREFIX_SYMBOLS];
-        uint32_t folded[XCI_PLAN_WARPS][XCI_PREFIX_SYMBOLS];
+        uint32_t sample[XCI_SAMPLE_SYMBOLS]; /* of all widths */
+        uint32_t folded[XCI_FOLDED_SYMBOLS]; /* to several heads */
         xci_gap_tree tree;
         uint8_t description[XCI_TABLE_ROOM];
     } for_now;
     xci_gap_batch batches[XCI_PLAN_WARPS];
-    xci_gap_lengths lengths;
+    xci_gap_lengths lengths; /* of the code that is not one class's own */
     xci_gap_draft drafts[XCI_GAP_SHAPES];
+    uint32_t table_bytes[XCI_GAP_TABLES]; /* of descriptions */
     unsigned long long costs[XCI_PREFIX_LONGEST], changes[XCI_GAP_WIDTHS], elements[XCI_GAP_WIDTHS];
     unsigned long long bytes, chunk_bytes; /* of all blocks; of changed chunks */
-    uint32_t kinds, used_end, kept_count, changed_count;
+    uint32_t kinds, used_end, kept_count, table_count;
+    xci_gap_planner_old old; /* only where it is asked for */
 } xci_gap_planner;
 
 /* A group at work. */
@@ -115,7 +137,7 @@ __device__ __forceinline__ void d_sample_chunk(const xci_gap_work *work, uint32_
     const uint32_t last_word = __shfl_sync(XCI_ALL, word, last);
     const uint64_t last_mask = __shfl_sync(XCI_ALL, mask, last);
     for (uint32_t width = 0; width < XCI_GAP_WIDTHS; ++width) {
-        uint32_t *counts = planner->for_now.sample[width];
+        uint32_t *counts = planner->for_now.sample + d_sample_at(width);
         uint32_t tail_bits;
         d_each_value(mask, width, [&](uint64_t value) {
             atomicAdd(&counts[xci_gap_symbol(value, xci_gap_head_max(width), &tail_bits)], 1u);
@@ -148,7 +170,7 @@ __device__ __forceinline__ uint64_t d_cost(const uint32_t *counts, uint32_t end,
 }
 
 __device__ __forceinline__ uint64_t d_cost_of_width(xci_gap_planner *planner, uint32_t width) {
-    uint32_t *counts = planner->for_now.sample[width];
+    uint32_t *counts = planner->for_now.sample + d_sample_at(width);
     const uint32_t head = xci_gap_head_max(width), end = xci_gap_symbol_count(width, head);
     const uint64_t elements = planner->elements[width], changes = planner->changes[width];
     const bool sparse = 2 * changes <= elements;
@@ -164,7 +186,7 @@ __device__ __forceinline__ uint64_t d_cost_of_width(xci_gap_planner *planner, ui
 __device__ __forceinline__ uint32_t d_choose_width(const xci_gap_work *work, uint32_t kind) {
     xci_gap_planner *planner = work->planner;
     __syncthreads();
-    d_clear_words(&planner->for_now.sample[0][0], XCI_GAP_WIDTHS * XCI_PREFIX_SYMBOLS);
+    d_clear_words(planner->for_now.sample, XCI_SAMPLE_SYMBOLS);
     if (threadIdx.x < XCI_GAP_WIDTHS)
         planner->changes[threadIdx.x] = planner->elements[threadIdx.x] = 0;
     __syncthreads();
@@ -194,12 +216,14 @@ __device__ __forceinline__ uint32_t d_choose_width(const xci_gap_work *work, uin
 /* ---- Drafts ---- */
 
 /* Changed elements of a width; a whole warp. */
-__device__ __forceinline__ uint32_t d_count_changes(const xci_gap_work *work, uint32_t c,
-                                                    uint32_t kind, uint32_t width) {
-    if (width == kind + 1)
+__device__ __forceinline__ uint32_t d_draft_changes(const xci_gap_work *work, uint32_t c,
+                                                    uint32_t width) {
+    if (d_chunk_of(work, c)->element_bytes == 1u << width >> 1)
         return d_result_of(work, c)->elements_changed;
     if (width == 1)
         return d_result_of(work, c)->bytes_changed;
+    if (width == 0)
+        return work->scratch->nibbles[work->first + c];
     xci_gap_source source = d_source_of(work->call, work->scratch, work->first + c);
     uint32_t word, changes = 0;
     uint64_t mask;
@@ -223,7 +247,7 @@ __device__ __forceinline__ void d_sort_chunks(const xci_gap_work *work, uint32_t
         if (d_result_of(work, c)->bytes_changed == 0 || chunk->element_bytes != 1u << kind)
             continue;
         const uint32_t elements = xci_gap_element_count(width, chunk->bytes);
-        const uint32_t changes = d_count_changes(work, c, kind, width);
+        const uint32_t changes = d_draft_changes(work, c, width);
         const uint32_t dense = 2 * (uint64_t)changes > elements;
         xci_gap_draft *draft = &work->planner->drafts[2 * kind + dense];
         if (d_lane() == 0) {
@@ -288,11 +312,13 @@ __device__ __forceinline__ void d_fold(const uint32_t *counts, uint32_t end, uin
     __syncwarp();
 }
 
-/* The head that costs least; counts are folded to it. */
+/* The head that costs least; counts are folded to it. As many heads at a time as there is room
+ * for, a warp each. */
 __device__ __forceinline__ uint32_t d_choose_head(xci_gap_planner *planner, uint32_t width) {
     const uint32_t finest = xci_gap_head_max(width), end = planner->used_end;
-    uint32_t *folded = planner->for_now.folded[d_warp()];
-    for (uint32_t head = d_warp(); head <= finest; head += XCI_PLAN_WARPS) {
+    const uint32_t room = min(XCI_FOLDED_SYMBOLS / end, XCI_PLAN_WARPS);
+    uint32_t *folded = planner->for_now.folded + d_warp() * end;
+    for (uint32_t head = d_warp(); head <= finest && d_warp() < room; head += room) {
         d_fold(planner->counts, end, finest, head, folded);
         const uint64_t cost = d_cost(folded, end, head);
         if (d_lane() == 0)
@@ -307,18 +333,18 @@ __device__ __forceinline__ uint32_t d_choose_head(xci_gap_planner *planner, uint
         d_fold(planner->counts, end, finest, best, folded);
     __syncthreads();
     for (uint32_t s = threadIdx.x; s < end; s += XCI_PLAN_THREADS)
-        planner->counts[s] = planner->for_now.folded[0][s];
+        planner->counts[s] = planner->for_now.folded[s];
     __syncthreads();
     return best;
 }
 
 /* Symbols that occur, lightest first, lower ones first among equals. Returns how many. */
-__device__ __forceinline__ uint32_t d_list_leaves(xci_gap_planner *planner) {
-    xci_gap_tree *tree = &planner->for_now.tree;
+__device__ __forceinline__ uint32_t d_list_leaves(xci_gap_tree *tree, const uint32_t *counts,
+                                                  uint32_t end) {
     uint32_t count = 0;
-    for (uint32_t first = 0; first < planner->used_end; first += XCI_WARP) {
+    for (uint32_t first = 0; first < end; first += XCI_WARP) { /* every warp writes the same */
         const uint32_t s = first + d_lane();
-        const bool used = s < planner->used_end && planner->counts[s] != 0;
+        const bool used = s < end && counts[s] != 0;
         const uint32_t all = __ballot_sync(XCI_ALL, used);
         if (used)
             tree->used[count + (uint32_t)__popc(all & ((1u << d_lane()) - 1))] = (uint16_t)s;
@@ -326,10 +352,10 @@ __device__ __forceinline__ uint32_t d_list_leaves(xci_gap_planner *planner) {
     }
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < count; i += XCI_PLAN_THREADS) {
-        const uint32_t symbol = tree->used[i], weight = planner->counts[symbol];
+        const uint32_t symbol = tree->used[i], weight = counts[symbol];
         uint32_t rank = 0;
         for (uint32_t k = 0; k < count; ++k) {
-            const uint32_t other = planner->counts[tree->used[k]];
+            const uint32_t other = counts[tree->used[k]];
             rank += other < weight || (other == weight && k < i);
         }
         tree->leaves[rank] = (uint16_t)symbol;
@@ -365,15 +391,19 @@ __device__ __forceinline__ uint32_t d_grow_tree(xci_gap_tree *tree, uint32_t lea
     return deepest;
 }
 
-/* Lengths of the code that makes the counted symbols shortest. */
-__device__ __forceinline__ void d_build_code(xci_gap_planner *planner) {
+/* Lengths of the code that makes symbols of these counts shortest; the first `end` of them. */
+__device__ __forceinline__ void d_build_code(xci_gap_planner *planner, const uint32_t *counts,
+                                             uint32_t end, uint32_t head,
+                                             xci_gap_lengths *lengths) {
     xci_gap_tree *tree = &planner->for_now.tree;
-    xci_gap_lengths *lengths = &planner->lengths;
+    __syncthreads();
     for (uint32_t s = threadIdx.x; s < XCI_PREFIX_SYMBOLS; s += XCI_PLAN_THREADS)
         lengths->of[s] = 0;
-    const uint32_t leaves = d_list_leaves(planner);
+    const uint32_t leaves = d_list_leaves(tree, counts, end);
     if (threadIdx.x == 0) {
+        lengths->head = head;
         lengths->leaf_count = leaves;
+        lengths->single = tree->leaves[0];
         while (leaves > 1 && d_grow_tree(tree, leaves) > XCI_PREFIX_LONGEST)
             for (uint32_t i = 0; i < leaves; ++i)
                 tree->weights[i] = tree->weights[i] / 2 | 1;
@@ -384,50 +414,65 @@ __device__ __forceinline__ void d_build_code(xci_gap_planner *planner) {
     __syncthreads();
 }
 
-/* Describes the code in the group's room. */
-__device__ __forceinline__ void d_describe_code(const xci_gap_work *work, uint32_t d) {
-    xci_gap_planner *planner = work->planner;
-    xci_gap_draft *draft = &planner->drafts[d];
-    uint8_t *to = planner->for_now.description;
-    const xci_gap_lengths *lengths = &planner->lengths;
-    if (threadIdx.x == 0) {
-        const bool single = lengths->leaf_count == 1;
-        to[0] = (uint8_t)(draft->width | lengths->head << 3);
-        to[1] = single ? XCI_PREFIX_SINGLE : 0;
-        uint32_t bytes = 2;
-        if (single) {
-            bytes += xci_varint_put(to + 2, planner->used_end);
-        } else {
-            xci_nibble_writer list = {to + 2, 0};
-            uint32_t sum = 0;
-            for (uint32_t at = 0; sum < XCI_PREFIX_COMPLETE;) {
-                const uint32_t length = lengths->of[at];
-                const uint32_t run = xci_put_item(
-                    &list, lengths->of, xci_gap_symbol_count(draft->width, lengths->head), at);
-                sum += length != 0 ? run * (XCI_PREFIX_COMPLETE >> length) : 0;
-                at += run;
-            }
-            bytes += (list.count + 1) / 2;
-        }
-        draft->table_bytes = bytes;
+/* One thread. */
+__device__ __forceinline__ uint32_t d_put_description(const xci_gap_lengths *lengths,
+                                                      uint32_t width, uint8_t *to) {
+    to[0] = (uint8_t)(width | lengths->head << 3);
+    to[1] = lengths->leaf_count == 1 ? XCI_PREFIX_SINGLE : 0;
+    if (lengths->leaf_count == 1)
+        return 2 + xci_varint_put(to + 2, lengths->single);
+    xci_nibble_writer list = {to + 2, 0};
+    uint32_t sum = 0;
+    for (uint32_t at = 0; sum < XCI_PREFIX_COMPLETE;) {
+        const uint32_t length = lengths->of[at];
+        const uint32_t run =
+            xci_put_item(&list, lengths->of, xci_gap_symbol_count(width, lengths->head), at);
+        sum += length != 0 ? run * (XCI_PREFIX_COMPLETE >> length) : 0;
+        at += run;
     }
+    return 2 + (list.count + 1) / 2;
+}
+
+/* Describes a code in the group's room, as that of a table. */
+__device__ __forceinline__ void d_describe_code(const xci_gap_work *work,
+                                                const xci_gap_lengths *lengths, uint32_t width,
+                                                uint32_t table) {
+    xci_gap_planner *planner = work->planner;
     __syncthreads();
-    for (uint32_t i = threadIdx.x; i < draft->table_bytes; i += XCI_PLAN_THREADS)
-        work->room[d * XCI_TABLE_ROOM + i] = to[i];
+    if (threadIdx.x == 0)
+        planner->table_bytes[table] =
+            d_put_description(lengths, width, planner->for_now.description);
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < planner->table_bytes[table]; i += XCI_PLAN_THREADS)
+        work->room[table * XCI_TABLE_ROOM + i] = planner->for_now.description[i];
     __syncthreads();
 }
 
+/* The next table's number; the same for all threads. */
+__device__ __forceinline__ uint32_t d_take_table(xci_gap_planner *planner) {
+    __syncthreads();
+    const uint32_t table = planner->table_count;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        planner->table_count = table + 1;
+    __syncthreads();
+    return table;
+}
+
+/* The code of a draft without classes. */
 __device__ __forceinline__ void d_plan_code(const xci_gap_work *work, uint32_t d) {
     xci_gap_planner *planner = work->planner;
-    const uint32_t head = d_choose_head(planner, planner->drafts[d].width);
-    if (threadIdx.x == 0)
-        planner->lengths.head = head;
-    d_build_code(planner);
-    /* The only symbol of a code takes the place of the number that is not needed any more. */
-    if (threadIdx.x == 0 && planner->lengths.leaf_count == 1)
-        planner->used_end = planner->for_now.tree.leaves[0];
+    xci_gap_draft *draft = &planner->drafts[d];
+    const uint32_t head = d_choose_head(planner, draft->width), table = d_take_table(planner);
+    d_build_code(planner, planner->counts, planner->used_end, head, &planner->lengths);
+    d_describe_code(work, &planner->lengths, draft->width, table);
+    if (threadIdx.x == 0) {
+        draft->class_count = 1;
+        draft->priors[0] = xci_gap_prior(draft->elements, draft->changes);
+        draft->tables[0] = table;
+        draft->first_keys[0] = 0;
+    }
     __syncthreads();
-    d_describe_code(work, d);
 }
 
 /* ---- Sizes ---- */
@@ -442,7 +487,7 @@ __device__ __forceinline__ uint32_t d_value_bits(const xci_gap_lengths *lengths,
 __device__ __forceinline__ uint64_t d_sparse_bits(const xci_gap_work *work, uint32_t c,
                                                   const xci_gap_draft *draft) {
     const xci_gap_lengths *lengths = &work->planner->lengths;
-    const uint32_t prior = draft->prior;
+    const uint32_t prior = draft->priors[0];
     uint64_t bits = 0;
     d_each_change(d_source_of(work->call, work->scratch, work->first + c),
                   &work->planner->batches[d_warp()], draft->width,
@@ -463,283 +508,62 @@ __device__ __forceinline__ uint32_t d_varint_bytes(uint32_t value) {
     return value < 1u << 7 ? 1 : value < 1u << 14 ? 2 : 3;
 }
 
-/* Bytes of a dense block, or XCI_GAP_CHUNK_MAX, which is never below a limit, as soon as a stream
- * is known to be too long: where the host's writer, which leaves room for its length, gives up. */
-__device__ __forceinline__ uint32_t d_dense_bytes(const xci_gap_work *work, uint32_t c,
-                                                  const xci_gap_draft *draft, uint32_t limit) {
-    const xci_gap_source source = d_source_of(work->call, work->scratch, work->first + c);
-    const uint32_t count = xci_gap_element_count(draft->width, source.bytes);
+/* Bytes of the dense block of a chunk of `bytes`, or XCI_GAP_CHUNK_MAX, which is never below a
+ * limit, as soon as a stream is known to be too long: where the host's writer, which leaves room for
+ * its length, gives up. bits_of(position) gives the bits of an element. */
+template <typename BitsOf>
+__device__ __forceinline__ uint32_t d_sum_segments(uint32_t bytes, uint32_t width, BitsOf bits_of) {
+    const uint32_t count = xci_gap_element_count(width, bytes);
     uint32_t at = 0;
     for (uint32_t first = 0; first < count; first += XCI_GAP_SEGMENT) {
         const uint32_t end = min(count, first + XCI_GAP_SEGMENT);
         uint32_t bits = 0;
         for (uint32_t i = first + d_lane(); i < end; i += XCI_WARP)
-            bits += d_value_bits(&work->planner->lengths, d_element_at(&source, i, draft->width));
+            bits += bits_of(i);
         bits = d_sum(bits);
-        const uint32_t bytes = (bits + 7) / 8;
-        if (at + XCI_STREAM_LENGTH + bits / 8 >= limit)
+        if (at + XCI_STREAM_LENGTH + bits / 8 >= bytes)
             return XCI_GAP_CHUNK_MAX;
-        at += bytes + (end == count ? 0 : d_varint_bytes(bytes));
+        at += (bits + 7) / 8 + (end == count ? 0 : d_varint_bytes((bits + 7) / 8));
     }
     return at;
 }
 
-/* Sizes of the blocks of a draft, or that they are raw. */
+__device__ __forceinline__ uint32_t d_dense_bytes(const xci_gap_work *work, uint32_t c,
+                                                  const xci_gap_draft *draft) {
+    const xci_gap_source source = d_source_of(work->call, work->scratch, work->first + c);
+    return d_sum_segments(source.bytes, draft->width, [&](uint32_t position) {
+        return d_value_bits(&work->planner->lengths, d_element_at(&source, position, draft->width));
+    });
+}
+
+/* A block of so many bytes, or a raw one if that is not smaller. */
+__device__ __forceinline__ void d_keep_block(const xci_gap_work *work, xci_gap_draft *draft,
+                                             uint32_t c, uint64_t bytes) {
+    const uint32_t limit = d_chunk_of(work, c)->bytes;
+    const bool kept = bytes < limit;
+    xci_cuda_result *result = d_result_of(work, c);
+    if (d_lane() != 0)
+        return;
+    result->block_codec = kept ? XORCAST_CODEC_GAP : XORCAST_CODEC_RAW;
+    result->block_bytes = kept ? (uint32_t)bytes : limit;
+    d_add64(&work->planner->bytes, result->block_bytes);
+    if (kept) {
+        atomicMin(&draft->first_kept, c);
+        atomicAdd(&work->planner->kept_count, 1u);
+    }
+}
+
+/* Sizes of the blocks of a draft without classes, or that they are raw. */
 __device__ __forceinline__ void d_size_blocks(const xci_gap_work *work, uint32_t d) {
-    xci_gap_planner *planner = work->planner;
-    xci_gap_draft *draft = &planner->drafts[d];
+    xci_gap_draft *draft = &work->planner->drafts[d];
     for (uint32_t c = d_warp(); c < work->count; c += XCI_PLAN_WARPS) {
         if (work->scratch->drafts[work->first + c] != d)
             continue;
-        const uint32_t limit = d_chunk_of(work, c)->bytes;
-        const uint64_t bytes = draft->dense ? d_dense_bytes(work, c, draft, limit)
-                                            : (d_sparse_bits(work, c, draft) + 7) / 8;
-        const bool kept = bytes < limit;
-        if (d_lane() != 0)
-            continue;
-        xci_cuda_result *result = d_result_of(work, c);
-        result->block_codec = kept ? XORCAST_CODEC_GAP : XORCAST_CODEC_RAW;
-        result->block_bytes = kept ? (uint32_t)bytes : limit;
-        d_add64(&planner->bytes, result->block_bytes);
-        if (kept) {
-            atomicMin(&draft->first_kept, c);
-            atomicAdd(&planner->kept_count, 1u);
-        }
+        d_keep_block(work, draft, c,
+                     draft->dense ? d_dense_bytes(work, c, draft)
+                                  : (d_sparse_bits(work, c, draft) + 7) / 8);
     }
     __syncthreads();
-}
-
-/* ---- Parameters ---- */
-
-/* Numbers the drafts that are used in the order of their first chunks. Returns how many; one
- * thread. */
-__device__ __forceinline__ uint32_t d_number_drafts(xci_gap_planner *planner, uint32_t *order) {
-    uint32_t count = 0;
-    for (;;) {
-        uint32_t best = XCI_GAP_SHAPES;
-        for (uint32_t d = 0; d < XCI_GAP_SHAPES; ++d)
-            if (planner->drafts[d].number == XCI_NO_DRAFT &&
-                planner->drafts[d].first_kept != UINT32_MAX &&
-                (best == XCI_GAP_SHAPES ||
-                 planner->drafts[d].first_kept < planner->drafts[best].first_kept))
-                best = d;
-        if (best == XCI_GAP_SHAPES)
-            return count;
-        planner->drafts[best].number = count;
-        order[count++] = best;
-    }
-}
-
-/* Tables and shapes; a shape's table has its number. The first warp, of which lane 0 writes. */
-__device__ __forceinline__ uint8_t *d_write_shapes(const xci_gap_work *work, uint8_t *at,
-                                                   uint32_t *shape_count_out) {
-    xci_gap_planner *planner = work->planner;
-    uint32_t order[XCI_GAP_SHAPES];
-    const uint32_t count = d_number_drafts(planner, order);
-    at += xci_varint_put(at, count);
-    for (uint32_t i = 0; i < count; ++i) {
-        const uint32_t bytes = planner->drafts[order[i]].table_bytes;
-        for (uint32_t k = 0; k < bytes; ++k)
-            *at++ = work->room[order[i] * XCI_TABLE_ROOM + k];
-    }
-    at += xci_varint_put(at, count);
-    for (uint32_t i = 0; i < count; ++i) {
-        const xci_gap_draft *draft = &planner->drafts[order[i]];
-        *at++ = (uint8_t)(draft->width | (draft->dense ? XCI_GAP_SHAPE_DENSE : 0));
-        if (!draft->dense)
-            at += xci_varint_put(at, draft->prior);
-        *at++ = (uint8_t)i;
-    }
-    *shape_count_out = count;
-    return at;
-}
-
-/* The number of a size among `count`, or `count`; a whole warp. */
-__device__ __forceinline__ uint32_t d_find_size(const uint32_t *sizes, uint32_t count,
-                                                uint32_t size) {
-    for (uint32_t first = 0; first < count; first += XCI_WARP) {
-        const uint32_t i = first + d_lane();
-        const uint32_t found = __ballot_sync(XCI_ALL, i < count && sizes[i] == size);
-        if (found != 0)
-            return first + (uint32_t)__ffs((int)found) - 1;
-    }
-    return count;
-}
-
-__device__ __forceinline__ bool d_is_kept(const xci_gap_work *work, uint32_t c) {
-    const xci_cuda_result *result = d_result_of(work, c);
-    return result->bytes_changed != 0 && result->block_codec == XORCAST_CODEC_GAP;
-}
-
-/* Distinct sizes of chunks, in the order in which they come; a whole warp. */
-__device__ __forceinline__ uint32_t d_list_sizes(const xci_gap_work *work, uint32_t *sizes) {
-    uint32_t count = 0;
-    for (uint32_t c = 0; c < work->count; ++c) {
-        const uint32_t bytes = d_chunk_of(work, c)->bytes;
-        if (!d_is_kept(work, c) || d_find_size(sizes, count, bytes) != count)
-            continue;
-        __syncwarp();
-        if (d_lane() == 0)
-            sizes[count] = bytes;
-        ++count;
-        __syncwarp();
-    }
-    return count;
-}
-
-/* Sizes, then each chunk's place; a whole warp, of which lane 0 writes. */
-__device__ __forceinline__ uint8_t *d_write_places(const xci_gap_work *work, uint8_t *at,
-                                                   uint32_t shape_count) {
-    uint32_t *sizes = work->scratch->sizes + work->first;
-    const uint32_t size_count = d_list_sizes(work, sizes);
-    const uint32_t shape_bits = xci_gap_bits_for(shape_count);
-    const uint32_t size_bits = xci_gap_bits_for(size_count);
-    if (d_lane() == 0) {
-        at += xci_varint_put(at, size_count);
-        for (uint32_t i = 0; i < size_count; ++i)
-            at += xci_varint_put(at, sizes[i]);
-    }
-    uint64_t held = 0;
-    uint32_t held_bits = 0;
-    for (uint32_t c = 0; c < work->count; ++c) {
-        if (!d_is_kept(work, c))
-            continue;
-        const uint32_t draft = work->scratch->drafts[work->first + c];
-        const uint32_t size = d_find_size(sizes, size_count, d_chunk_of(work, c)->bytes);
-        held |= (uint64_t)work->planner->drafts[draft].number << held_bits;
-        held |= (uint64_t)size << (held_bits + shape_bits);
-        held_bits += shape_bits + size_bits;
-        for (; held_bits >= 8; held_bits -= 8, held >>= 8)
-            if (d_lane() == 0)
-                *at++ = (uint8_t)held;
-    }
-    if (held_bits != 0 && d_lane() == 0)
-        *at++ = (uint8_t)(held | 0xffu << held_bits);
-    return at;
-}
-
-/* Writes the parameters to the group's room; returns their bytes. The first warp. */
-__device__ __forceinline__ uint32_t d_write_params(const xci_gap_work *work) {
-    uint8_t *const begin = work->room + XCI_PLAIN_TABLES * XCI_TABLE_ROOM;
-    uint8_t *at = begin;
-    uint32_t shape_count = 0;
-    if (d_lane() == 0)
-        at = d_write_shapes(work, begin, &shape_count);
-    shape_count = __shfl_sync(XCI_ALL, shape_count, 0);
-    __syncwarp();
-    at = d_write_places(work, at, shape_count);
-    return __shfl_sync(XCI_ALL, (uint32_t)(at - begin), 0);
-}
-
-/* ---- The group ---- */
-
-/* Raw blocks everywhere, if those of this codec and their parameters are not smaller. */
-__device__ __forceinline__ void d_make_raw(const xci_gap_work *work) {
-    for (uint32_t c = d_lane(); c < work->count; c += XCI_WARP) {
-        if (d_result_of(work, c)->bytes_changed == 0)
-            continue;
-        d_result_of(work, c)->block_codec = XORCAST_CODEC_RAW;
-        d_result_of(work, c)->block_bytes = d_chunk_of(work, c)->bytes;
-    }
-    __syncwarp();
-}
-
-/* Where blocks begin in the group; returns where the last one ends. */
-__device__ __forceinline__ uint32_t d_place_blocks(const xci_gap_work *work) {
-    uint32_t at = 0;
-    for (uint32_t first = 0; first < work->count; first += XCI_WARP) {
-        const uint32_t c = first + d_lane();
-        const bool changed = c < work->count && d_result_of(work, c)->bytes_changed != 0;
-        const uint32_t bytes = changed ? d_result_of(work, c)->block_bytes : 0;
-        const uint32_t sum = d_scan(bytes);
-        if (c < work->count)
-            d_result_of(work, c)->block_offset = at + sum - bytes;
-        at += __shfl_sync(XCI_ALL, sum, XCI_WARP - 1);
-    }
-    return at;
-}
-
-/* What is left when all blocks have their size; the first warp. */
-__device__ __forceinline__ void d_finish_group(const xci_gap_work *work,
-                                               xci_cuda_gap_group *group) {
-    const xci_gap_planner *planner = work->planner;
-    uint32_t params_bytes = 0;
-    if (planner->kept_count != 0)
-        params_bytes = d_write_params(work);
-    if (params_bytes != 0 && planner->bytes + params_bytes >= planner->chunk_bytes) {
-        params_bytes = 0;
-        d_make_raw(work);
-    }
-    const uint32_t bytes = d_place_blocks(work);
-    if (d_lane() == 0) {
-        group->bytes = bytes + params_bytes;
-        group->params_bytes = params_bytes;
-    }
-}
-
-/* Forgets what was before; finds out which kinds of chunks have changed. */
-__device__ __forceinline__ void d_begin_group(const xci_gap_work *work) {
-    xci_gap_planner *planner = work->planner;
-    if (threadIdx.x < XCI_GAP_SHAPES) {
-        xci_gap_draft draft = {};
-        draft.first_kept = UINT32_MAX;
-        draft.number = XCI_NO_DRAFT;
-        planner->drafts[threadIdx.x] = draft;
-    }
-    if (threadIdx.x == 0) {
-        planner->bytes = planner->chunk_bytes = 0;
-        planner->kinds = planner->kept_count = planner->changed_count = 0;
-    }
-    __syncthreads();
-    for (uint32_t c = threadIdx.x; c < work->count; c += XCI_PLAN_THREADS) {
-        work->scratch->drafts[work->first + c] = XCI_NO_DRAFT;
-        if (d_result_of(work, c)->bytes_changed == 0)
-            continue;
-        atomicOr(&planner->kinds, d_chunk_of(work, c)->element_bytes);
-        d_add64(&planner->chunk_bytes, d_chunk_of(work, c)->bytes);
-    }
-    __syncthreads();
-}
-
-__device__ __forceinline__ void d_plan_group(const xci_gap_work *work, xci_cuda_gap_group *group) {
-    xci_gap_planner *planner = work->planner;
-    d_begin_group(work);
-    for (uint32_t kind = 0; kind < 4; ++kind)
-        if ((planner->kinds & 1u << kind) != 0)
-            d_sort_chunks(work, kind, d_choose_width(work, kind));
-    __syncthreads();
-    for (uint32_t d = 0; d < XCI_GAP_SHAPES; ++d) {
-        xci_gap_draft *draft = &planner->drafts[d];
-        if (draft->chunk_count == 0)
-            continue;
-        d_count_symbols(work, d);
-        if (threadIdx.x == 0)
-            draft->prior = xci_gap_prior(draft->elements, draft->changes);
-        d_plan_code(work, d);
-        d_size_blocks(work, d);
-    }
-    if (d_warp() == 0)
-        d_finish_group(work, group);
-}
-
-__device__ __forceinline__ xci_gap_work d_work_of(const xci_cuda_gap_encode_call *call,
-                                                  const xci_gap_scratch *scratch, uint64_t group,
-                                                  xci_gap_planner *planner) {
-    xci_gap_work work;
-    work.call = call;
-    work.scratch = scratch;
-    work.planner = planner;
-    work.first = call->group_first[group] - call->first;
-    work.count = (uint32_t)(call->group_first[group + 1] - call->group_first[group]);
-    work.room = scratch->rooms + xci_gap_room(group, work.first);
-    return work;
-}
-
-__global__ void __launch_bounds__(XCI_PLAN_THREADS)
-    k_gap_plan(xci_cuda_gap_encode_call call, xci_gap_scratch scratch) {
-    XCI_SHARED_MEMORY(shared);
-    const xci_gap_work work = d_work_of(&call, &scratch, blockIdx.x, (xci_gap_planner *)shared);
-    d_plan_group(&work, &call.groups[blockIdx.x]);
 }
 
 #endif

@@ -4,7 +4,7 @@
 #define XCI_CUDA_GAP_WRITE_CUH
 
 #include "backend/cuda/cuda_gap_params.cuh"
-#include "backend/cuda/cuda_gap_plan.cuh"
+#include "backend/cuda/cuda_gap_group.cuh"
 
 /* ---- Codes ---- */
 
@@ -147,39 +147,48 @@ __device__ __forceinline__ void d_write_sparse_block(const xci_gap_source *sourc
     d_end_stream(&sink);
 }
 
-__device__ __forceinline__ uint32_t d_segment_bits(const xci_gap_source *source,
-                                                   const xci_gap_coder *coder, uint32_t first,
-                                                   uint32_t end) {
-    uint32_t bits = 0;
-    for (uint32_t i = first + d_lane(); i < end; i += XCI_WARP) {
-        uint32_t tail_bits;
-        const uint64_t value = d_element_at(source, i, coder->width);
-        const uint32_t symbol = xci_gap_symbol(value, coder->head, &tail_bits);
-        bits += (coder->codes[symbol] & 15) + tail_bits;
-    }
-    return d_sum(bits);
+/* A number before a stream; returns where the stream begins. A whole warp. */
+__device__ __forceinline__ uint8_t *d_put_length(uint8_t *at, uint32_t bytes) {
+    uint8_t number[XCI_VARINT_BYTES];
+    const uint32_t count = xci_varint_put(number, bytes);
+    for (uint32_t i = 0; i < count; ++i)
+        if (d_lane() == 0)
+            at[i] = number[i];
+    return at + count;
 }
 
-__device__ __forceinline__ void d_write_dense_block(const xci_gap_source *source,
-                                                    const xci_gap_coder *coder, uint32_t *words,
-                                                    uint8_t *at) {
-    const uint32_t count = xci_gap_element_count(coder->width, source->bytes);
+/* A value and the code for it. */
+typedef struct xci_gap_coded {
+    const xci_gap_coder *coder;
+    uint64_t value;
+} xci_gap_coded;
+
+__device__ __forceinline__ uint32_t d_coded_bits(const xci_gap_coder *coder, uint64_t value) {
+    uint32_t tail_bits;
+    const uint32_t symbol = xci_gap_symbol(value, coder->head, &tail_bits);
+    return (coder->codes[symbol] & 15) + tail_bits;
+}
+
+/* value_of(position) gives an element's value and its code. */
+template <typename ValueOf>
+__device__ __forceinline__ void d_write_dense_block(const xci_gap_source *source, uint32_t width,
+                                                    uint32_t *words, uint8_t *at,
+                                                    ValueOf value_of) {
+    const uint32_t count = xci_gap_element_count(width, source->bytes);
     for (uint32_t first = 0; first < count; first += XCI_GAP_SEGMENT) {
         const uint32_t end = min(count, first + XCI_GAP_SEGMENT);
-        if (end != count) {
-            const uint32_t bytes = (d_segment_bits(source, coder, first, end) + 7) / 8;
-            uint8_t number[XCI_VARINT_BYTES];
-            const uint32_t number_bytes = xci_varint_put(number, bytes);
-            for (uint32_t i = 0; i < number_bytes; ++i)
-                if (d_lane() == 0)
-                    at[i] = number[i];
-            at += number_bytes;
+        uint32_t bits = 0;
+        for (uint32_t i = first + d_lane(); i < end && end != count; i += XCI_WARP) {
+            const xci_gap_coded coded = value_of(i);
+            bits += d_coded_bits(coded.coder, coded.value);
         }
+        if (end != count)
+            at = d_put_length(at, (d_sum(bits) + 7) / 8);
         xci_gap_bit_sink sink = d_begin_stream(words, at);
         for (uint32_t i = first; i < end; i += XCI_WARP) {
             const bool active = i + d_lane() < end;
-            const uint64_t value = active ? d_element_at(source, i + d_lane(), coder->width) : 0;
-            d_put_change(&sink, coder, active, 0, 0, value);
+            const xci_gap_coded coded = value_of(active ? i + d_lane() : first);
+            d_put_change(&sink, coded.coder, active, 0, 0, coded.value);
         }
         at = d_end_stream(&sink);
     }
@@ -196,40 +205,88 @@ __device__ __forceinline__ void d_write_raw_block(xci_gap_source source, uint8_t
             at[i] = (uint8_t)mask;
 }
 
-/* ---- Groups ---- */
+/* ---- Blocks beside the old weights ---- */
 
-typedef struct xci_gap_writer {
-    xci_gap_record record;
-    xci_gap_coder coders[XCI_PLAIN_TABLES];
-    xci_gap_batch batches[XCI_PLAN_WARPS];
-    uint32_t bits[XCI_PLAN_WARPS][XCI_BIT_WORDS];
-} xci_gap_writer;
-
-/* The block with this number among the group's gap blocks, or a raw one. */
-__device__ __forceinline__ void d_write_block(const xci_gap_work *work, xci_gap_writer *writer,
-                                              uint32_t c, uint32_t ordinal, uint8_t *group_at) {
-    const xci_gap_source source = d_source_of(work->call, work->scratch, work->first + c);
-    const xci_cuda_result *result = d_result_of(work, c);
-    uint8_t *at = group_at + result->block_offset;
-    if (result->block_codec == XORCAST_CODEC_RAW) {
-        d_write_raw_block(source, at);
-        return;
+/* One class's stream is written in one turn, its length is found in another. */
+__device__ __forceinline__ void d_write_classes(const xci_gap_source *source, xci_gap_batch *batch,
+                                                xci_gap_streams *streams,
+                                                const xci_gap_shape *shape,
+                                                const xci_gap_coder *coders, const uint32_t *ranks,
+                                                uint32_t *words, uint8_t *at) {
+    const uint32_t class_count = shape->class_count;
+    for (uint32_t c = 0; c < class_count; ++c) {
+        const xci_gap_coder *coder = &coders[shape->classes[c].table];
+        const uint32_t prior = shape->classes[c].prior;
+        if (c + 1 < class_count) {
+            uint32_t bits = 0;
+            d_each_ranked(source, batch, streams, shape->width, class_count, ranks,
+                          [&](bool active, const xci_gap_ranked &change) {
+                              uint32_t gap_bits;
+                              if (!active || change.of != c)
+                                  return;
+                              (void)d_gap_bits(change.rank - change.last_end,
+                                               d_ranked_parameter(&change, prior), &gap_bits);
+                              bits += gap_bits + d_coded_bits(coder, change.value);
+                          });
+            at = d_put_length(at, (d_sum(bits) + 7) / 8);
+        }
+        xci_gap_bit_sink sink = d_begin_stream(words, at);
+        d_each_ranked(source, batch, streams, shape->width, class_count, ranks,
+                      [&](bool active, const xci_gap_ranked &change) {
+                          const bool mine = active && change.of == c;
+                          uint32_t gap_bits = 0;
+                          uint64_t gap = 0;
+                          if (mine)
+                              gap = d_gap_bits(change.rank - change.last_end,
+                                               d_ranked_parameter(&change, prior), &gap_bits);
+                          if (__any_sync(XCI_ALL, mine))
+                              d_put_change(&sink, coder, mine, gap, gap_bits, change.value);
+                      });
+        at = d_end_stream(&sink);
     }
-    const xci_gap_shape *shape = &writer->record.shapes[d_spot_of(&writer->record, ordinal).shape];
-    const xci_gap_coder *coder = &writer->coders[shape->classes[0].table];
-    uint32_t *words = writer->bits[d_warp()];
-    if (shape->dense)
-        d_write_dense_block(&source, coder, words, at);
-    else
-        d_write_sparse_block(&source, &writer->batches[d_warp()], coder, shape->classes[0].prior,
-                             words, at);
 }
 
-__device__ __forceinline__ uint32_t d_count_kept(const xci_gap_work *work) {
-    uint32_t count = 0;
-    for (uint32_t c = threadIdx.x % XCI_WARP; c < work->count; c += XCI_WARP)
-        count += d_is_kept(work, c);
-    return d_sum(count);
+/* ---- Groups ---- */
+
+/* What a block of threads has in shared memory; `coders` are as many as the form may have. */
+typedef struct xci_gap_writer {
+    xci_gap_record record;
+    xci_gap_batch batches[XCI_PLAN_WARPS];
+    xci_gap_streams streams[XCI_PLAN_WARPS];
+    uint32_t bits[XCI_PLAN_WARPS][XCI_BIT_WORDS];
+    xci_gap_coder coders[1];
+} xci_gap_writer;
+
+/* The block with this number among the group's gap blocks. */
+template <bool BESIDE>
+__device__ __forceinline__ void d_write_block(const xci_gap_work *work, xci_gap_writer *writer,
+                                              uint32_t c, uint32_t ordinal, uint8_t *at) {
+    const xci_gap_source source = d_source_of(work->call, work->scratch, work->first + c);
+    const xci_gap_shape *shape = &writer->record.shapes[d_spot_of(&writer->record, ordinal).shape];
+    const xci_gap_coder *coder = &writer->coders[shape->classes[0].table];
+    xci_gap_batch *batch = &writer->batches[d_warp()];
+    uint32_t *words = writer->bits[d_warp()];
+    if (BESIDE && shape->dense)
+        d_write_dense_block(&source, shape->width, words, at, [&](uint32_t position) {
+            uint32_t of;
+            xci_gap_coded coded;
+            coded.value = d_dense_step(&source, position, shape->width, shape->class_of, &of);
+            coded.coder = &writer->coders[shape->classes[of].table];
+            return coded;
+        });
+    else if (BESIDE)
+        d_write_classes(&source, batch, &writer->streams[d_warp()], shape, writer->coders,
+                        shape->class_count > 1
+                            ? work->scratch->lists + work->scratch->ranks[work->first + c]
+                            : NULL,
+                        words, at);
+    else if (shape->dense)
+        d_write_dense_block(&source, shape->width, words, at, [&](uint32_t position) {
+            const xci_gap_coded coded = {coder, d_element_at(&source, position, shape->width)};
+            return coded;
+        });
+    else
+        d_write_sparse_block(&source, batch, coder, shape->classes[0].prior, words, at);
 }
 
 __device__ __forceinline__ void d_set_statuses(const xci_gap_work *work, int32_t status) {
@@ -237,37 +294,57 @@ __device__ __forceinline__ void d_set_statuses(const xci_gap_work *work, int32_t
         d_result_of(work, c)->status = status;
 }
 
-__device__ __forceinline__ void d_write_group(const xci_gap_work *work, xci_gap_writer *writer,
-                                              const xci_cuda_gap_group &group) {
-    const uint8_t *params = work->room + XCI_PLAIN_TABLES * XCI_TABLE_ROOM;
-    uint8_t *const at = work->call->blocks + group.offset;
-    if (group.params_bytes != 0 && d_warp() == 0)
-        d_read_record(&writer->record, writer->coders, XCI_PLAIN_TABLES, params, group.params_bytes,
-                      d_count_kept(work));
-    __syncthreads();
-    uint32_t ordinal = 0;
-    for (uint32_t c = 0, turn = 0; c < work->count; ++c) {
-        if (d_result_of(work, c)->bytes_changed == 0)
-            continue;
-        const bool kept = d_is_kept(work, c);
-        if (turn++ % XCI_PLAN_WARPS == d_warp())
-            d_write_block(work, writer, c, ordinal, at);
-        ordinal += kept;
-    }
-    for (uint32_t i = threadIdx.x; i < group.params_bytes; i += XCI_PLAN_THREADS)
-        at[group.bytes - group.params_bytes + i] = params[i];
+__device__ __forceinline__ uint32_t d_count_kept(const xci_gap_work *work) {
+    uint32_t count = 0;
+    for (uint32_t first = 0; first < work->count; first += XCI_WARP)
+        count += (uint32_t)__popc(__ballot_sync(XCI_ALL, d_look_at_chunk(work, first).kept));
+    return count;
 }
 
+/* Changed chunks go round the warps. */
+template <bool BESIDE>
+__device__ __forceinline__ void d_write_blocks(const xci_gap_work *work, xci_gap_writer *writer,
+                                               uint8_t *group_at) {
+    uint32_t turn = 0, ordinal = 0;
+    for (uint32_t first = 0; first < work->count; first += XCI_WARP) {
+        const xci_gap_look look = d_look_at_chunk(work, first);
+        const uint32_t kept = __ballot_sync(XCI_ALL, look.kept);
+        uint32_t changed = __ballot_sync(XCI_ALL, look.changed);
+        for (; changed != 0; changed &= changed - 1) {
+            const uint32_t lane = (uint32_t)__ffs((int)changed) - 1, c = first + lane;
+            uint8_t *at = group_at + d_result_of(work, c)->block_offset;
+            if (turn++ % XCI_PLAN_WARPS != d_warp())
+                continue;
+            if ((kept >> lane & 1) != 0)
+                d_write_block<BESIDE>(work, writer, c,
+                                      ordinal + (uint32_t)__popc(kept & ((1u << lane) - 1)), at);
+            else
+                d_write_raw_block(d_source_of(work->call, work->scratch, work->first + c), at);
+        }
+        ordinal += (uint32_t)__popc(kept);
+    }
+}
+
+template <bool BESIDE>
 __global__ void __launch_bounds__(XCI_PLAN_THREADS)
     k_gap_write(xci_cuda_gap_encode_call call, xci_gap_scratch scratch) {
     XCI_SHARED_MEMORY(shared);
     const xci_gap_work work = d_work_of(&call, &scratch, blockIdx.x, NULL);
     const xci_cuda_gap_group group = call.groups[blockIdx.x];
-    if (group.offset + group.bytes > call.capacity) {
-        d_set_statuses(&work, XORCAST_BUFFER_TOO_SMALL);
+    xci_gap_writer *writer = (xci_gap_writer *)shared;
+    const uint8_t *params = d_params_of(&work);
+    uint8_t *const at = call.blocks + group.offset;
+    const bool fits = scratch.counters[2] == 0 && group.offset + group.bytes <= call.capacity;
+    d_set_statuses(&work, fits ? XORCAST_OK : XORCAST_BUFFER_TOO_SMALL);
+    if (!fits)
         return;
-    }
-    d_write_group(&work, (xci_gap_writer *)shared, group);
+    if (group.params_bytes != 0 && d_warp() == 0)
+        d_read_record(&writer->record, writer->coders, xci_gap_tables(BESIDE), params,
+                      group.params_bytes, d_count_kept(&work));
+    __syncthreads();
+    d_write_blocks<BESIDE>(&work, writer, at);
+    for (uint32_t i = threadIdx.x; i < group.params_bytes; i += XCI_PLAN_THREADS)
+        at[group.bytes - group.params_bytes + i] = params[i];
 }
 
 /* ---- Places ---- */
@@ -275,9 +352,11 @@ __global__ void __launch_bounds__(XCI_PLAN_THREADS)
 #define XCI_PLACE_THREADS 1024u
 
 /* Where each group's payload begins: one block of threads. */
-__global__ void __launch_bounds__(XCI_PLACE_THREADS) k_gap_place(xci_cuda_gap_encode_call call) {
+__global__ void __launch_bounds__(XCI_PLACE_THREADS)
+    k_gap_place(xci_cuda_gap_encode_call call, xci_gap_scratch scratch) {
     XCI_SHARED_MEMORY(shared);
     uint64_t *sums = (uint64_t *)shared;
+    const bool failed = scratch.counters[2] != 0;
     uint64_t before = 0;
     for (uint64_t first = 0; first < call.group_count; first += blockDim.x) {
         const uint64_t g = first + threadIdx.x;
@@ -296,7 +375,7 @@ __global__ void __launch_bounds__(XCI_PLACE_THREADS) k_gap_place(xci_cuda_gap_en
         __syncthreads();
     }
     if (threadIdx.x == 0)
-        *call.used_bytes = before;
+        *call.used_bytes = failed ? UINT64_MAX : before;
 }
 
 #endif

@@ -140,7 +140,9 @@ int xci_cuda_apply(const xci_cuda_block_call *call, void *stream);
  * A group's payload, blocks and then parameters, lies at its `offset` of the output, and groups
  * follow each other there. In results block_offset counts from the group's; a chunk has changed if
  * bytes_changed is not 0: a block may be empty. If all need more than `capacity`, *used_bytes says
- * how much, and groups that end behind it are not written; all else holds. */
+ * how much, and groups that end behind it are not written; all else holds. Beside the old weights
+ * *used_bytes is UINT64_MAX, and nothing else of the results but counts and digests holds, if the
+ * scratch is too small for so many changes. */
 typedef struct xci_cuda_gap_group {
     uint64_t offset;
     uint32_t bytes; /* of the payload, parameters included */
@@ -161,6 +163,8 @@ typedef struct xci_cuda_gap_encode_call {
     uint8_t
         *scratch; /* aligned to 256, xci_cuda_gap_scratch bytes at least; more lets it list more */
     uint64_t scratch_bytes;
+    uint32_t beside; /* 1: the form beside the old weights */
+    uint32_t listed; /* 1: scratch and results are those of a call for the same chunks before it */
 } xci_cuda_gap_encode_call;
 uint64_t xci_cuda_gap_scratch(uint64_t count, uint64_t group_count, uint32_t chunk_bytes);
 int xci_cuda_gap_encode(const xci_cuda_gap_encode_call *call, void *stream);
