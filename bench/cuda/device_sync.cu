@@ -1,12 +1,16 @@
-/* A whole version on one GPU, through the public interface: weights, shadow and a sampler's weights
- * in its memory, a publisher and a subscriber in one process. Times each phase by the clock beside
- * what reading two copies of the weights takes in the same run, and checks every version by a full
- * scan. One JSON line a setting; medians.
+/* A whole version between weights in GPU memory, through the public interface: a publisher and a
+ * subscriber in one process, on one GPU or on two, over the link inside the process or over TCP
+ * loopback. Times each phase by the clock, beside what reading two copies of the weights takes and,
+ * on two GPUs, what a dense copy from one to the other takes, in the same rounds; every version is
+ * checked by a full scan. One JSON line a setting; medians.
  *
  *     device_sync [--bytes N] [--rounds N] [--small N] [--in-host] [--setting NAME]
+ *                 [--gpus 1|2] [--link inproc|tcp] [--threads N] [--worst] [--beside]
  *
  * --small: so many tensors of 40 bytes beside the large ones; --in-host: the shadow in pinned host
- * memory. Needs three times the bytes in device memory. */
+ * memory; --gpus 2: the sampler's weights on GPU 1; --worst: the slowest round of each phase too;
+ * --beside: stage beside a loop of matrix products on the sampler's GPU, and what it costs the
+ * loop. GPU 0 needs twice the bytes, the sampler's GPU once, and once more for the dense copy. */
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -26,13 +30,24 @@
 typedef struct setting {
     const char *name;
     double rare, often; /* shares of 16-bit elements that change: of most tensors, of 1 in 12 */
+    double pages;       /* share of the 4 KiB pages that hold all of these changes */
     uint32_t second_pass;
 } setting;
 
 static const setting settings[] = {
-    {"nvfp4 mix", 0.0004, 0.013, 1}, {"nvfp4 mix, zstd", 0.0004, 0.013, 0},
-    {"bf16 1 %", 0.01, 0.01, 1},     {"no change", 0, 0, 1},
+    {"nvfp4 mix", 0.0004, 0.013, 1, 1},
+    {"nvfp4 mix, clustered", 0.0004, 0.013, 0.05, 1},
+    {"nvfp4 mix, zstd", 0.0004, 0.013, 1, 0},
+    {"bf16 1 %", 0.01, 0.01, 1, 1},
+    {"no change", 0, 0, 1, 1},
 };
+
+typedef struct options {
+    uint64_t bytes, small;
+    unsigned rounds, gpus, threads;
+    bool in_host, worst, beside;
+    const char *link, *only;
+} options;
 
 static void cuda(cudaError_t error, int line) {
     if (error == cudaSuccess)
@@ -41,6 +56,8 @@ static void cuda(cudaError_t error, int line) {
     exit(1);
 }
 #define CUDA(call) cuda((call), __LINE__)
+
+#include "cuda/products.cuh"
 
 static xorcast_context *contexts[2];
 
@@ -77,11 +94,13 @@ static __global__ void k_fill(uint64_t *at, uint64_t words) {
         at[i] = d_mix(i);
 }
 
-/* One step of the last place for some elements, as an optimizer makes them. */
-static __global__ void k_change(uint16_t *at, uint64_t elements, uint64_t seed,
-                                uint64_t threshold) {
+/* One step of the last place for some elements of some pages, as an optimizer makes them. */
+static __global__ void k_change(uint16_t *at, uint64_t elements, uint64_t seed, uint64_t threshold,
+                                uint64_t page_threshold) {
     for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < elements;
          i += (uint64_t)gridDim.x * blockDim.x) {
+        if (d_mix(seed + ~(i >> 11)) >> 16 >= page_threshold)
+            continue;
         const uint64_t random = d_mix(seed ^ d_mix(i));
         if ((random >> 16) < threshold)
             at[i] = (uint16_t)(at[i] + ((random & 1) ? 1 : -1));
@@ -100,13 +119,16 @@ static __global__ void k_read(const uint4 *a, const uint4 *b, uint64_t count, ui
 }
 
 typedef struct weights {
+    int gpu;
     std::vector<uint8_t *> at;
     std::vector<uint64_t> bytes;
     uint8_t *memory;
     uint64_t total;
 } weights;
 
-static void make_weights(weights *w, uint64_t bytes, uint64_t small) {
+static void make_weights(weights *w, int gpu, uint64_t bytes, uint64_t small) {
+    CUDA(cudaSetDevice(gpu));
+    w->gpu = gpu;
     w->total = bytes / TENSOR_BYTES * TENSOR_BYTES + (small * SMALL_BYTES + 63) / 64 * 64;
     CUDA(cudaMalloc(&w->memory, w->total));
     k_fill<<<2048, 256>>>((uint64_t *)w->memory, w->total / 8);
@@ -142,117 +164,175 @@ static xorcast_bundle *make_bundle(xorcast_context *context, const weights *w) {
 
 static void change(const weights *w, const setting *s, uint64_t seed) {
     const double most = 281474976710656.0; /* 2^48 */
+    CUDA(cudaSetDevice(w->gpu));
     for (size_t i = 0; i < w->at.size(); i++) {
-        const double share = i % 12 == 0 ? s->often : s->rare;
+        const double share = (i % 12 == 0 ? s->often : s->rare) / s->pages;
         if (share > 0 && w->bytes[i] == TENSOR_BYTES)
             k_change<<<1024, 256>>>((uint16_t *)w->at[i], w->bytes[i] / 2, seed * 1000003 + i,
-                                    (uint64_t)(share * most));
+                                    (uint64_t)(share * most), (uint64_t)(s->pages * most));
     }
     CUDA(cudaDeviceSynchronize());
 }
 
 /* ---- Measuring ---- */
 
-enum { BOUND, PUT, FINISH, STAGE, COMMIT, AUDIT, PHASES };
-static const char *const phase_names[PHASES] = {"read_both_ms", "put_ms",    "finish_ms",
-                                                "stage_ms",     "commit_ms", "audit_ms"};
+enum { BOUND, DENSE, PUT, FINISH, POLL, STAGE, COMMIT, TOTAL, PAUSE, SHIP, AUDIT, LOST, PHASES };
+static const char *const phase_names[PHASES] = {
+    "read_both", "dense_copy", "put",   "finish", "poll",  "stage",
+    "commit",    "total",      "pause", "ship",   "audit", "products_lost"};
 
 static double median(std::vector<double> times) {
     std::sort(times.begin(), times.end());
     return times[times.size() / 2];
 }
 
-static double bound_ms(const weights *a, const weights *b) {
+static double bound_ms(const weights *w, uint8_t *other) {
     static uint4 *out;
     if (out == NULL)
         CUDA(cudaMalloc(&out, sizeof *out));
     const double begun = now_ms();
-    k_read<<<132 * 8, 512>>>((const uint4 *)a->memory, (const uint4 *)b->memory, a->total / 16,
-                             out);
+    k_read<<<132 * 8, 512>>>((const uint4 *)w->memory, (const uint4 *)other, w->total / 16, out);
     CUDA(cudaDeviceSynchronize());
     return now_ms() - begun;
 }
 
+/* All weights from the trainer's GPU to the sampler's, as a system without deltas would. */
+static double dense_ms(const weights *from, int gpu, uint8_t *to) {
+    const double begun = now_ms();
+    CUDA(cudaMemcpyPeerAsync(to, gpu, from->memory, from->gpu, from->total, 0));
+    CUDA(cudaDeviceSynchronize());
+    return now_ms() - begun;
+}
+
+/* How many milliseconds of products a loop lost since `begun`, when it had ended so many. */
+static double lost_ms(const products *loop, double per_ms, double begun, unsigned ended) {
+    return now_ms() - begun - (double)(loop->ended - ended) / per_ms;
+}
+
+static double products_per_ms(const products *loop) {
+    const double begun = now_ms();
+    const unsigned ended = loop->ended;
+    while (now_ms() - begun < 200)
+        std::this_thread::yield();
+    return (loop->ended - ended) / (now_ms() - begun);
+}
+
 static void run_version(xorcast_publisher *publisher, xorcast_subscriber *subscriber,
-                        uint64_t step, double times[PHASES]) {
+                        const options *o, uint64_t step, double times[PHASES]) {
     xorcast_subscriber_stats stats;
     uint64_t newest;
-    double t[6];
-    MUST(xorcast_publisher_begin(publisher, step));
+    double t[7];
     t[0] = now_ms();
+    MUST(xorcast_publisher_begin(publisher, step));
     MUST(xorcast_publisher_put(publisher, 0, NULL, NULL));
     t[1] = now_ms();
     MUST(xorcast_publisher_finish(publisher, NULL));
     t[2] = now_ms();
     MUST(xorcast_subscriber_poll(subscriber, DEADLINE_MS, &newest));
+    products loop;
+    double per_ms = 0;
+    if (o->beside) {
+        products_begin(&loop, (int)o->gpus - 1);
+        per_ms = products_per_ms(&loop);
+    }
+    const unsigned ended = o->beside ? loop.ended.load() : 0;
     t[3] = now_ms();
     MUST(xorcast_subscriber_stage(subscriber, newest, DEADLINE_MS));
     t[4] = now_ms();
+    if (o->beside) {
+        times[LOST] = lost_ms(&loop, per_ms, t[3], ended);
+        products_end(&loop);
+    }
     MUST(xorcast_subscriber_commit(subscriber, NULL));
     MUST(xorcast_subscriber_wait(subscriber, DEADLINE_MS));
-    xorcast_subscriber_get_stats(subscriber, &stats);
     t[5] = now_ms();
     MUST(xorcast_subscriber_audit(subscriber, 0));
-    times[PUT] = t[1] - t[0];
-    times[FINISH] = t[2] - t[1];
-    times[STAGE] = t[4] - t[3];
-    times[COMMIT] = (double)stats.commit_ns / 1e6;
-    times[AUDIT] = now_ms() - t[5];
+    t[6] = now_ms();
+    xorcast_subscriber_get_stats(subscriber, &stats);
+    for (int p = PUT; p <= COMMIT; p++)
+        times[p] = t[p - PUT + 1] - t[p - PUT];
+    times[TOTAL] = t[5] - t[0];
+    times[PAUSE] = (double)stats.commit_ns / 1e6;
+    times[SHIP] = (double)stats.ship_ns / 1e6;
+    times[AUDIT] = t[6] - t[5];
 }
 
-static void report(const setting *s, const weights *w, xorcast_publisher *publisher,
-                   xorcast_subscriber *subscriber, const std::vector<double> times[PHASES]) {
+static void report(const setting *s, const options *o, const weights *w,
+                   xorcast_publisher *publisher, xorcast_subscriber *subscriber,
+                   const std::vector<double> times[PHASES]) {
     xorcast_publisher_stats published;
     xorcast_subscriber_stats followed;
     xorcast_publisher_get_stats(publisher, &published);
     xorcast_subscriber_get_stats(subscriber, &followed);
-    printf("{\"bench\":\"device_sync\",\"setting\":\"%s\",\"bytes\":%llu,\"tensors\":%zu,"
-           "\"rounds\":%zu,\"bytes_changed_share\":%.6f,\"delta_bytes\":%llu,"
-           "\"encoded_bytes\":%llu",
-           s->name, (unsigned long long)w->total, w->at.size(), times[PUT].size(),
+    printf("{\"bench\":\"device_sync\",\"setting\":\"%s\",\"gpus\":%u,\"link\":\"%s\","
+           "\"bytes\":%llu,\"tensors\":%zu,\"rounds\":%zu,\"bytes_changed_share\":%.6f,"
+           "\"delta_bytes\":%llu,\"encoded_bytes\":%llu",
+           s->name, o->gpus, o->link, (unsigned long long)w->total, w->at.size(), times[PUT].size(),
            (double)published.delta.counts.bytes_changed / (double)w->total,
            (unsigned long long)published.delta.delta_bytes,
            (unsigned long long)published.delta.chunk_encoded_bytes);
-    for (int p = 0; p < PHASES; p++)
-        printf(",\"%s\":%.3f", phase_names[p], median(times[p]));
-    printf(",\"ship_ms\":%.3f", (double)followed.ship_ns / 1e6);
-    printf(",\"encode_ms\":%.3f,\"frame_ms\":%.3f,\"trainer_device_bytes\":%llu,"
-           "\"sampler_device_bytes\":%llu}\n",
+    for (int p = 0; p < PHASES; p++) {
+        printf(",\"%s_ms\":%.2f", phase_names[p], median(times[p]));
+        if (o->worst)
+            printf(",\"%s_worst_ms\":%.2f", phase_names[p],
+                   *std::max_element(times[p].begin(), times[p].end()));
+    }
+    printf(",\"encode_ms\":%.2f,\"frame_ms\":%.2f,\"trainer_device_bytes\":%llu,"
+           "\"sampler_device_bytes\":%llu,\"trainer_host_bytes\":%llu,"
+           "\"sampler_host_bytes\":%llu}\n",
            (double)published.encode_ns / 1e6, (double)published.frame_ns / 1e6,
            (unsigned long long)published.memory.device_high_water_bytes,
-           (unsigned long long)followed.memory.device_high_water_bytes);
+           (unsigned long long)followed.memory.device_high_water_bytes,
+           (unsigned long long)published.memory.high_water_bytes,
+           (unsigned long long)followed.memory.high_water_bytes);
     fflush(stdout);
 }
 
-static void measure(const setting *s, uint64_t bytes, uint64_t small, unsigned rounds,
-                    bool in_host) {
-    xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
+static void run_rounds(const setting *s, const options *o, const weights *trainer,
+                       const weights *sampler, xorcast_publisher *publisher,
+                       xorcast_subscriber *subscriber, std::vector<double> times[PHASES]) {
+    uint8_t *other = NULL;
+    if (o->gpus == 2)
+        CUDA(cudaMalloc(&other, sampler->total)); /* on the sampler's GPU, which is current */
+    for (uint64_t round = 1; round <= o->rounds + 1; round++) {
+        double one[PHASES] = {};
+        change(trainer, s, round);
+        if (o->gpus == 2)
+            one[DENSE] = dense_ms(trainer, sampler->gpu, other);
+        else
+            one[BOUND] = bound_ms(trainer, sampler->memory);
+        run_version(publisher, subscriber, o, round, one);
+        for (int p = 0; p < PHASES && round > 1; p++) /* the first one warms up */
+            times[p].push_back(one[p]);
+    }
+    CUDA(cudaFree(other));
+}
+
+static void measure(const setting *s, const options *o) {
     xorcast_publisher_options publishing = XORCAST_PUBLISHER_OPTIONS_INIT;
     xorcast_publisher *publisher;
     xorcast_subscriber *subscriber;
     weights trainer, sampler;
     std::vector<double> times[PHASES];
-    options.backend = "cuda";
-    for (int i = 0; i < 2; i++)
-        MUST(xorcast_context_create(&options, &contexts[i]));
-    make_weights(&trainer, bytes, small);
-    make_weights(&sampler, bytes, small);
+    for (unsigned i = 0; i < 2; i++) {
+        xorcast_context_options with = XORCAST_CONTEXT_OPTIONS_INIT;
+        with.backend = "cuda";
+        with.device = (int32_t)(i % o->gpus);
+        with.threads = o->threads;
+        MUST(xorcast_context_create(&with, &contexts[i]));
+    }
+    make_weights(&trainer, 0, o->bytes, o->small);
+    make_weights(&sampler, (int)o->gpus - 1, o->bytes, o->small);
     xorcast_bundle *from = make_bundle(contexts[0], &trainer);
     xorcast_bundle *to = make_bundle(contexts[1], &sampler);
     publishing.encoding.second_pass = s->second_pass;
-    publishing.shadow_in_host = in_host;
+    publishing.shadow_in_host = o->in_host;
     publishing.log_bytes = 1;
-    MUST(xorcast_publisher_open(from, "inproc:bench", &publishing, &publisher));
-    MUST(xorcast_subscriber_open(to, "inproc:bench", NULL, &subscriber));
-    for (uint64_t round = 1; round <= rounds + 1; round++) {
-        double one[PHASES];
-        change(&trainer, s, round);
-        one[BOUND] = bound_ms(&trainer, &sampler);
-        run_version(publisher, subscriber, round, one);
-        for (int p = 0; p < PHASES && round > 1; p++) /* the first one warms up */
-            times[p].push_back(one[p]);
-    }
-    report(s, &trainer, publisher, subscriber, times);
+    const char *url = strcmp(o->link, "tcp") == 0 ? "tcp:127.0.0.1:0" : "inproc:bench";
+    MUST(xorcast_publisher_open(from, url, &publishing, &publisher));
+    MUST(xorcast_subscriber_open(to, xorcast_publisher_url(publisher), NULL, &subscriber));
+    run_rounds(s, o, &trainer, &sampler, publisher, subscriber, times);
+    report(s, o, &trainer, publisher, subscriber, times);
     xorcast_subscriber_close(subscriber);
     xorcast_publisher_close(publisher);
     xorcast_bundle_destroy(from);
@@ -264,27 +344,34 @@ static void measure(const setting *s, uint64_t bytes, uint64_t small, unsigned r
 }
 
 int main(int count, char **arguments) {
-    uint64_t bytes = 16ull << 30, small = 1000;
-    unsigned rounds = 11;
-    bool in_host = false;
-    const char *only = "";
+    options o = {16ull << 30, 1000, 11, 1, 0, false, false, false, "inproc", ""};
     for (int i = 1; i < count; i++) {
         const bool value = i + 1 < count;
         if (strcmp(arguments[i], "--bytes") == 0 && value)
-            bytes = strtoull(arguments[++i], NULL, 10);
+            o.bytes = (uint64_t)strtod(arguments[++i], NULL);
         else if (strcmp(arguments[i], "--rounds") == 0 && value)
-            rounds = (unsigned)strtoul(arguments[++i], NULL, 10);
+            o.rounds = (unsigned)strtoul(arguments[++i], NULL, 10);
         else if (strcmp(arguments[i], "--small") == 0 && value)
-            small = strtoull(arguments[++i], NULL, 10);
+            o.small = strtoull(arguments[++i], NULL, 10);
         else if (strcmp(arguments[i], "--setting") == 0 && value)
-            only = arguments[++i];
+            o.only = arguments[++i];
+        else if (strcmp(arguments[i], "--gpus") == 0 && value)
+            o.gpus = strtoul(arguments[++i], NULL, 10) == 2 ? 2 : 1;
+        else if (strcmp(arguments[i], "--link") == 0 && value)
+            o.link = arguments[++i];
+        else if (strcmp(arguments[i], "--threads") == 0 && value)
+            o.threads = (unsigned)strtoul(arguments[++i], NULL, 10);
         else if (strcmp(arguments[i], "--in-host") == 0)
-            in_host = true;
+            o.in_host = true;
+        else if (strcmp(arguments[i], "--beside") == 0)
+            o.beside = true;
+        else if (strcmp(arguments[i], "--worst") == 0)
+            o.worst = true;
         else
             return fprintf(stderr, "device_sync: what is %s?\n", arguments[i]), 2;
     }
     for (const setting &s : settings)
-        if (strstr(s.name, only) != NULL)
-            measure(&s, bytes, small, rounds, in_host);
+        if (*o.only == 0 || strcmp(s.name, o.only) == 0)
+            measure(&s, &o);
     return 0;
 }

@@ -49,6 +49,10 @@ xorcast_status xci_device_arena_take(xci_device_arena *arena, uint64_t bytes, ui
     return XORCAST_OK;
 }
 
+void xci_device_arena_trim(xci_device_arena *arena, const uint8_t *at, uint64_t bytes) {
+    arena->used = (uint64_t)(at - arena->segments[arena->open].at) + xci_round_up(bytes, 256);
+}
+
 void xci_device_arena_reset(xci_device_arena *arena) {
     const uint64_t kept = xci_min(arena->segment_count, arena->open + (arena->used > 0 ? 1 : 0));
     while (arena->segment_count > kept) {

@@ -17,6 +17,8 @@ void xci_device_arena_open(xci_device_arena *arena, xorcast_context *context);
 void xci_device_arena_close(xci_device_arena *arena);
 /* 256-byte aligned. */
 xorcast_status xci_device_arena_take(xci_device_arena *arena, uint64_t bytes, uint8_t **at_out);
+/* Of what was taken last, at `at`, only so many bytes are needed. */
+void xci_device_arena_trim(xci_device_arena *arena, const uint8_t *at, uint64_t bytes);
 /* Everything is free again; segments that were not used are released. Nothing may work on them. */
 void xci_device_arena_reset(xci_device_arena *arena);
 

@@ -1,5 +1,7 @@
-/* The thread pool: see pool.h. Workers sleep on a condition until a loop begins, take indices from
- * one atomic counter, and the last to leave wakes the caller. */
+/* The thread pool: see pool.h. Workers sleep on a condition until a loop begins, join it if it is
+ * still open when they are awake, take indices from one atomic counter, and the last to leave wakes
+ * the caller. Nobody waits for a worker that has not joined: short loops end before all have
+ * woken. */
 #include "base/pool.h"
 
 #include <pthread.h>
@@ -10,6 +12,7 @@ struct xci_pool {
     pthread_cond_t begin, done;
     uint64_t generation;
     uint32_t busy, thread_count;
+    bool open; /* a loop runs that may be joined */
     bool closing;
 
     xci_pool_work work;
@@ -58,11 +61,12 @@ static void *worker_main(void *argument) {
     start->pool = NULL; /* the creator waits for this before it reuses `start` */
     pthread_cond_signal(&pool->done);
     for (;;) {
-        while (pool->generation == seen && !pool->closing)
+        while ((!pool->open || pool->generation == seen) && !pool->closing)
             pthread_cond_wait(&pool->begin, &pool->lock);
         if (pool->closing)
             break;
         seen = pool->generation;
+        pool->busy++;
         pthread_mutex_unlock(&pool->lock);
         take_items(pool, worker);
         pthread_mutex_lock(&pool->lock);
@@ -132,7 +136,7 @@ xorcast_status xci_pool_run(xci_pool *pool, uint64_t count, xci_pool_work work, 
     const bool shared = count > 1 && pool->thread_count > 1;
     if (shared) {
         pthread_mutex_lock(&pool->lock);
-        pool->busy = pool->thread_count - 1;
+        pool->open = true;
         pool->generation++;
         pthread_cond_broadcast(&pool->begin);
         pthread_mutex_unlock(&pool->lock);
@@ -140,6 +144,7 @@ xorcast_status xci_pool_run(xci_pool *pool, uint64_t count, xci_pool_work work, 
     take_items(pool, 0);
     if (shared) {
         pthread_mutex_lock(&pool->lock);
+        pool->open = false;
         while (pool->busy > 0)
             pthread_cond_wait(&pool->done, &pool->lock);
         pthread_mutex_unlock(&pool->lock);

@@ -16,12 +16,15 @@
 #define WORKER_FIXED (UINT64_C(8) << 20) /* zstd and what rounds up */
 
 /* On a device, and in pinned host memory beside it. */
-#define PIECE_OUTPUT (UINT64_C(64) << 20) /* blocks of a piece that is encoded, of two at a time */
+#define PIECE_OUTPUT                                                                               \
+    (UINT64_C(32) << 20) /* blocks of a piece that is encoded, of three at a time */
 #define PIECE_SCRATCH (UINT64_C(192) << 20)
-#define PIECE_TABLES (UINT64_C(108) * 16384)
+#define PIECE_TABLES (UINT64_C(112) * 32768)
+#define KEPT_SHARE 16u /* of the weights, for subscribers in the process */
 #define BATCH_PAYLOAD                                                                              \
-    (UINT64_C(16) << 20) /* blocks of a batch that is loaded, of three at a time */
-#define BATCH_TABLES (UINT64_C(80) * 32768)
+    (UINT64_C(36) << 20) /* blocks of a batch that is loaded, of three at a time */
+#define BATCH_TABLES (UINT64_C(88) * 73728)
+#define OWN_BATCH (UINT64_C(5) << 20) /* of blocks that go back, three at a time */
 #define SCAN_BYTES (UINT64_C(1) << 20)
 #define DEVICE_ROUNDING UINT64_C(65536)
 #define DEVICE_TENSOR 96u /* alignment in the shadow, copies of a small one */
@@ -59,16 +62,19 @@ void xci_seal_device_costs(xorcast_bundle *bundle) {
     /* A group's blocks in chunks of their own, at worst. */
     const uint64_t group = bundle->group_chunks_max * (layout->chunk_bytes + 128);
     const uint64_t piece =
-        xci_max(PIECE_OUTPUT, group) + PIECE_TABLES + 108 * bundle->group_chunks_max;
+        xci_max(PIECE_OUTPUT, group) + PIECE_TABLES + 112 * bundle->group_chunks_max;
+    const uint64_t kept = layout->total_bytes / KEPT_SHARE + 2 * piece;
+    const uint64_t own = xci_max(OWN_BATCH, 2 * group);
     const uint64_t batch =
-        xci_max(BATCH_PAYLOAD, group) + BATCH_TABLES + 80 * bundle->group_chunks_max;
+        xci_max(BATCH_PAYLOAD, group) + BATCH_TABLES + 88 * bundle->group_chunks_max;
     const uint64_t tables = bundle->map->memory.bytes + DEVICE_ROUNDING;
     layout->publisher_device_bytes = tables + layout->total_bytes + 2 * small_bytes +
                                      layout->tensor_count * DEVICE_TENSOR +
-                                     layout->chunk_count * DEVICE_CHUNK + 2 * piece +
-                                     xci_max(PIECE_SCRATCH, piece) + group + 2 * batch + SCAN_BYTES;
-    layout->subscriber_device_bytes = tables + 6 * batch + group + 2 * SCAN_BYTES;
-    layout->publisher_bytes += layout->chunk_count * 2 * DEVICE_CHUNK + 2 * piece + 2 * batch +
+                                     layout->chunk_count * DEVICE_CHUNK + 4 * piece + kept +
+                                     PIECE_SCRATCH + group + 3 * own + SCAN_BYTES;
+    layout->subscriber_device_bytes =
+        tables + layout->chunk_count * DEVICE_CHUNK + 8 * batch + group + 2 * SCAN_BYTES;
+    layout->publisher_bytes += layout->chunk_count * 2 * DEVICE_CHUNK + 3 * piece + 3 * own +
                                layout->tensor_count * DEVICE_TENSOR + SCAN_BYTES;
-    layout->subscriber_bytes += 6 * batch + group + 2 * SCAN_BYTES;
+    layout->subscriber_bytes += 8 * batch + group + 2 * SCAN_BYTES;
 }

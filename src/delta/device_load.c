@@ -9,13 +9,13 @@
 #include "backend/transcode.h"
 #include "base/bytes.h"
 #include "base/pool.h"
-#include "codec/codec.h"
+#include "delta/device_load_record.h"
 
-/* Of a batch, unless a group needs more or the bundle less. */
-#define SLOT_PAYLOAD (UINT64_C(16) << 20)
-#define SLOT_BLOCKS UINT64_C(32768)
-#define BLOCK_ALIGNMENT 16u /* and as much may be read behind the last block */
-#define SKIPPED UINT64_MAX  /* in place of a chunk: nothing to do */
+/* Of a batch, unless a group needs more or the bundle less. Own blocks go back to a shadow, which
+ * is rare: an eighth will do. */
+#define SLOT_PAYLOAD (UINT64_C(36) << 20)
+#define SLOT_BLOCKS UINT64_C(73728)
+#define NEAR_BYTES UINT64_C(4096) /* that may be copied for nothing between two records */
 
 /* ---- Opening and closing ---- */
 
@@ -33,13 +33,8 @@ static xorcast_status open_worker(xci_load_worker *worker, const xorcast_bundle 
     return XORCAST_OK;
 }
 
-/* What a block takes at most once it is device-ready. */
-static uint64_t block_room(const xorcast_bundle *bundle) {
-    return xci_round_up(bundle->layout.chunk_bytes + XCI_BLOCK_SLACK, BLOCK_ALIGNMENT);
-}
-
 static uint64_t payload_room(const xorcast_bundle *bundle) {
-    return xci_min(SLOT_PAYLOAD, bundle->layout.chunk_count * block_room(bundle));
+    return xci_min(SLOT_PAYLOAD, bundle->layout.chunk_count * xci_load_block_room(bundle));
 }
 
 static uint64_t table_bytes(uint64_t blocks) {
@@ -80,27 +75,33 @@ static xorcast_status open_parts(xci_device_loader *loader) {
     for (uint32_t i = 0; i < threads; i++)
         TRY(open_worker(&loader->workers[i], loader->bundle));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &loader->stream));
+    XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &loader->copies));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &loader->event));
-    for (unsigned i = 0; i < 3; i++)
+    for (unsigned i = 0; i <= XCI_LOAD_SLOTS; i++) {
+        xci_load_slot *slot = &loader->slots[i];
         XCI_DEVICE(context, "make an event",
-                   device->ops->event_open(device->handle, &loader->slots[i].event));
-    for (unsigned i = 0; i < 2; i++)
-        TRY(reserve_slot(loader, &loader->slots[i], payload_room(loader->bundle),
-                         xci_max(xci_min(SLOT_BLOCKS, loader->bundle->layout.chunk_count),
-                                 loader->bundle->group_chunks_max)));
+                   device->ops->event_open(device->handle, &slot->copied));
+        XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &slot->event));
+    }
+    const xorcast_bundle *bundle = loader->bundle;
+    const uint64_t share = loader->mode == XCI_LOAD_APPLY_OWN ? 8 : 1;
+    const uint64_t blocks = xci_min(SLOT_BLOCKS / share, bundle->layout.chunk_count);
+    for (unsigned i = 0; i < XCI_LOAD_SLOTS; i++)
+        TRY(reserve_slot(loader, &loader->slots[i], payload_room(bundle) / share,
+                         xci_max(blocks, bundle->group_chunks_max)));
     return XORCAST_OK;
 }
 
 xorcast_status xci_device_loader_open(xci_device_loader *loader, xorcast_bundle *bundle,
                                       const xci_device_map *map, xci_load_mode mode,
-                                      xci_load_take take, void *user) {
+                                      const xci_load_taker *taker) {
     memset(loader, 0, sizeof *loader);
     loader->context = bundle->context;
     loader->bundle = bundle;
     loader->map = map;
     loader->mode = mode;
-    loader->take = take;
-    loader->user = user;
+    if (taker != NULL)
+        loader->taker = *taker;
     xci_device_arena_open(&loader->arena, bundle->context);
     const xorcast_status status = open_parts(loader);
     if (status < 0)
@@ -108,13 +109,28 @@ xorcast_status xci_device_loader_open(xci_device_loader *loader, xorcast_bundle 
     return status;
 }
 
+/* Reads another side from now on, if it is memory of a device that this one can copy from. */
+static void change_side(xci_device_loader *loader, xci_device_side *side) {
+    if (loader->side != NULL)
+        xci_device_side_leave(loader->side);
+    loader->side = NULL;
+    if (side == NULL || loader->mode != XCI_LOAD_KEEP || !loader->bundle->complete ||
+        side->context->shared->device->ops != loader->context->shared->device->ops ||
+        !xci_device_side_enter(side))
+        return;
+    loader->side = side;
+}
+
 void xci_device_loader_close(xci_device_loader *loader) {
     xorcast_context *context = loader->context;
     if (context == NULL)
         return;
+    xci_stream_close(context, &loader->copies);
     xci_stream_close(context, &loader->stream);
+    change_side(loader, NULL);
     xci_event_close(context, &loader->event);
-    for (unsigned i = 0; i < 3; i++) {
+    for (unsigned i = 0; i <= XCI_LOAD_SLOTS; i++) {
+        xci_event_close(context, &loader->slots[i].copied);
         xci_event_close(context, &loader->slots[i].event);
         xci_pinned_release(context, &loader->slots[i].pinned);
         xci_device_release(context, &loader->slots[i].device);
@@ -127,22 +143,19 @@ void xci_device_loader_close(xci_device_loader *loader) {
     }
     xci_release(context, loader->workers);
     xci_release(context, loader->rejected);
+    xci_device_release(context, &loader->list);
     xci_device_arena_close(&loader->arena);
     memset(loader, 0, sizeof *loader);
 }
 
 /* ---- Parts of a slot ---- */
 
-static xci_cuda_block *table_of(const xci_load_slot *slot) {
-    return (xci_cuda_block *)(void *)(slot->pinned.at + slot->payload_room);
-}
-
 static xci_cuda_result *results_of(const xci_load_slot *slot) {
     return (xci_cuda_result *)(void *)(slot->pinned.at + slot->payload_room +
                                        table_bytes(slot->block_room));
 }
 
-static xci_cuda_block *device_table(const xci_load_slot *slot) {
+static xci_cuda_block *own_table(const xci_load_slot *slot) {
     return (xci_cuda_block *)(void *)slot->device.at;
 }
 
@@ -150,181 +163,61 @@ static xci_cuda_result *device_results(const xci_load_slot *slot) {
     return (xci_cuda_result *)(void *)(slot->device.at + table_bytes(slot->block_room));
 }
 
-/* ---- One block ---- */
-
-static xorcast_status bad_chunk(xorcast_bundle *bundle, uint64_t chunk, const char *what) {
-    char words[300];
-    const xci_place place = {xci_bundle_tensor_of(bundle, chunk), chunk, 0};
-    FAIL_AT(bundle->context, XORCAST_DATA_CORRUPT, place, "%s: %s; fetch the delta again",
-            xci_chunk_words(bundle, chunk, words, sizeof words), what);
-}
-
-/* A mask must not touch the padding between the tensors of a packed chunk: nothing there could
- * take it. */
-static bool padding_untouched(const xci_chunk *chunk, const uint8_t *mask) {
-    uint32_t at = 0;
-    for (uint32_t i = 0; i < chunk->tensor_count; i++) {
-        for (; at < chunk->places[i].offset; at++)
-            if (mask[at] != 0)
-                return false;
-        at = chunk->places[i].offset + chunk->places[i].bytes;
-    }
-    return true;
-}
-
-/* Decodes block `index` of a record to a mask, at the beginning of the worker's scratch. The
- * weights are fetched for blocks that need them; only a whole chunk is what these were made
- * beside. */
-static xorcast_status decode(xci_device_loader *loader, xci_load_worker *worker,
-                             const xci_record *record, uint32_t index, const xci_chunk *chunk,
-                             const uint8_t *bytes) {
-    xorcast_bundle *bundle = loader->bundle;
-    const xci_place place = {chunk->tensor, chunk->index, 0};
-    const uint8_t *old = NULL;
-    if (loader->beside_old_weights && bundle->complete)
-        TRY(xci_chunk_read(bundle, chunk, worker->old, &old));
-    const xorcast_status status = xci_block_decode(&worker->reader, place, record, index, bytes,
-                                                   old, worker->scratch, chunk->bytes);
-    if (status == XORCAST_DATA_CORRUPT)
-        return bad_chunk(bundle, chunk->index, "its block does not decode to the chunk's size");
-    return status;
-}
-
-/* Makes an LZ4 block that no device takes device-ready in the worker's memory; 0 bytes if it
- * changes nothing. */
-static xorcast_status make_ready(xci_load_worker *worker, xorcast_bundle *bundle,
-                                 const xci_chunk *chunk, uint32_t codec, const uint8_t *bytes,
-                                 uint32_t count, uint32_t *ready_bytes, uint32_t *ready_codec) {
-    const xci_place place = {chunk->tensor, chunk->index, 0};
-    const xorcast_status status =
-        xci_transcode(bundle->context, place, bundle->context->shared->backend, codec, bytes, count,
-                      chunk->bytes, worker->scratch, worker->ready, ready_bytes, ready_codec);
-    if (status == XORCAST_DATA_CORRUPT)
-        return bad_chunk(bundle, chunk->index, "its block does not decode to the chunk's size");
-    return status;
-}
-
-static bool device_codec(uint32_t codec) {
-    return codec == XORCAST_CODEC_RAW || codec == XORCAST_CODEC_LZ4;
-}
-
-/* Writes block `index` of a record to the payload at `at` and lists it; tables hold offsets until
- * the batch is whole. */
-static xorcast_status place_block(xci_device_loader *loader, xci_load_worker *worker,
-                                  xci_load_slot *slot, const xci_chunk *chunk,
-                                  const xci_record *record, uint32_t index, const uint8_t *bytes,
-                                  uint64_t *at, xci_cuda_block *entry) {
-    const xci_block *block = &record->blocks[index];
-    uint32_t count = block->bytes, codec = block->codec;
-    const bool pads = chunk->packed && loader->mode != XCI_LOAD_APPLY_OWN;
-    if (block->element_bytes != chunk->element_bytes)
-        return bad_chunk(loader->bundle, chunk->index, "its elements have another width");
-    if (pads || !device_codec(codec))
-        TRY(decode(loader, worker, record, index, chunk, bytes));
-    if (pads && !padding_untouched(chunk, worker->scratch))
-        return bad_chunk(loader->bundle, chunk->index, "it changes bytes between tensors");
-    if (!device_codec(codec)) {
-        xci_mask_to_ready(loader->context->shared->backend, chunk->bytes, worker->scratch,
-                          worker->ready, &count, &codec);
-        bytes = worker->ready;
-        if (count == 0)
-            return XORCAST_OK;
-    }
-    memcpy(slot->pinned.at + *at, bytes, count);
-    *entry = (xci_cuda_block){(const uint8_t *)(uintptr_t)*at, count, codec, chunk->index};
-    *at += xci_round_up(count, BLOCK_ALIGNMENT);
-    return XORCAST_OK;
-}
-
-/* ---- One record ---- */
-
-/* Room that a record's blocks take at most once they are device-ready. */
-static uint64_t record_room(const xorcast_bundle *bundle, const xci_record *record) {
-    uint64_t room = 0;
-    for (uint32_t i = 0; i < record->block_count; i++) {
-        const xci_block *block = &record->blocks[i];
-        const uint64_t bytes = device_codec(block->codec) ? block->bytes : block_room(bundle);
-        room += xci_round_up(bytes, BLOCK_ALIGNMENT);
-    }
-    return room;
-}
+/* ---- Items of the pool ---- */
 
 typedef struct load_job {
     xci_device_loader *loader;
     xci_load_slot *slot;
-    const xci_load_beside *beside; /* its `also` is the item behind the records */
-    const xci_load_slot *source;   /* of blocks that are made ready: where they are now, and */
-    uint64_t done;                 /* how many of the rejected ones are done already */
+    const xci_load_slot *source; /* of blocks that are made ready: where they are now, and */
+    uint64_t done;               /* how many of the rejected ones are done already */
 } load_job;
-
-static xorcast_status load_record(const load_job *job, uint64_t index, uint32_t worker_index) {
-    xci_device_loader *loader = job->loader;
-    xorcast_bundle *bundle = loader->bundle;
-    xci_load_worker *worker = &loader->workers[worker_index];
-    const xci_load_item *item = &job->slot->items[index];
-    const xci_record *record = item->record;
-    const uint64_t first = bundle->group_first[record->group],
-                   end = bundle->group_first[record->group + 1];
-    const xci_place place = {xci_bundle_tensor_of(bundle, first), first, 0};
-    uint64_t at = item->at;
-    const uint8_t *bytes;
-    TRY(xci_group_read(&worker->reader, place, record, &bytes));
-    for (uint32_t i = 0; i < record->block_count; i++) {
-        const xci_block *block = &record->blocks[i];
-        xci_cuda_block *entry = &table_of(job->slot)[item->first + i];
-        xci_chunk chunk;
-        entry->chunk = SKIPPED;
-        if (first + block->chunk >= end)
-            FAIL_AT(bundle->context, XORCAST_DATA_CORRUPT, place,
-                    "group %llu has no chunk %u; fetch the delta again",
-                    (unsigned long long)record->group, block->chunk);
-        if (xci_bundle_holds(bundle, first + block->chunk)) {
-            xci_bundle_chunk_places(bundle, first + block->chunk, &chunk);
-            TRY(place_block(loader, worker, job->slot, &chunk, record, i, bytes, &at, entry));
-        }
-        bytes += block->bytes;
-    }
-    return XORCAST_OK;
-}
 
 static xorcast_status load_item(void *user, uint64_t index, uint32_t worker_index) {
     const load_job *job = user;
-    if (index == job->slot->item_count)
-        return job->beside->also(job->beside->user);
-    if (job->beside != NULL)
-        TRY(job->beside->check(job->beside->user, job->slot->items[index].record));
-    return load_record(job, index, worker_index);
+    return xci_load_record(job->loader, job->slot, &job->slot->items[index], worker_index);
 }
 
 /* ---- A batch on the device ---- */
 
-/* Closes the gaps of the table and makes addresses of its offsets. */
+/* Closes the gaps of the table. */
 static void squeeze(xci_load_slot *slot) {
-    xci_cuda_block *table = table_of(slot);
+    xci_cuda_block *table = xci_load_table(slot);
+    slot->count = slot->listed;
+    if (atomic_load(&slot->skipped) == 0)
+        return;
     slot->count = 0;
-    for (uint64_t i = 0; i < slot->listed; i++) {
-        if (table[i].chunk == SKIPPED)
-            continue;
-        xci_cuda_block entry = table[i];
-        entry.bytes = slot->payload_at + (uintptr_t)entry.bytes;
-        table[slot->count++] = entry;
-    }
+    for (uint64_t i = 0; i < slot->listed; i++)
+        if (table[i].chunk != XCI_LOAD_SKIPPED)
+            table[slot->count++] = table[i];
+}
+
+/* Where the device has the slot's entries: in the list of what is kept, if there is room. */
+static void place_table(xci_device_loader *loader, xci_load_slot *slot) {
+    slot->table_at = own_table(slot);
+    if (loader->mode != XCI_LOAD_KEEP || !loader->list_whole)
+        return;
+    loader->list_whole =
+        (loader->listed + slot->count) * sizeof(xci_cuda_block) <= loader->list.bytes;
+    if (!loader->list_whole)
+        return;
+    slot->table_at = (xci_cuda_block *)(void *)loader->list.at + loader->listed;
+    loader->listed += slot->count;
 }
 
 static xci_cuda_block_call call_of(const xci_device_loader *loader, const xci_load_slot *slot) {
     return (xci_cuda_block_call){.grid = loader->map->grid,
                                  .places = loader->map->places,
-                                 .blocks = device_table(slot),
+                                 .blocks = slot->table_at,
                                  .count = slot->count,
                                  .results = device_results(slot)};
 }
 
-static xorcast_status send_table(xci_device_loader *loader, const xci_load_slot *slot) {
+static xorcast_status send_table(xci_device_loader *loader, const xci_load_slot *slot,
+                                 void *stream) {
     const xci_device *device = loader->context->shared->device;
     return xci_device_result(loader->context,
-                             device->ops->copy(device->handle, device_table(slot), table_of(slot),
-                                               slot->count * sizeof(xci_cuda_block),
-                                               loader->stream),
+                             device->ops->copy(device->handle, slot->table_at, xci_load_table(slot),
+                                               slot->count * sizeof(xci_cuda_block), stream),
                              "copy blocks");
 }
 
@@ -349,24 +242,46 @@ static xorcast_status start_apply(xci_device_loader *loader, const xci_load_slot
         loader->context, device->ops->apply(device->handle, &call, loader->stream), "apply blocks");
 }
 
+/* Where the device will have a slot's payload: as much room as it may need. */
+static xorcast_status place_payload(xci_device_loader *loader, xci_load_slot *slot) {
+    slot->payload_at =
+        slot->device.at + table_bytes(slot->block_room) + result_bytes(slot->block_room);
+    return loader->mode == XCI_LOAD_KEEP
+               ? xci_device_arena_take(&loader->arena, slot->payload_room + XCI_LOAD_ALIGNMENT,
+                                       &slot->payload_at)
+               : XORCAST_OK;
+}
+
+static xorcast_status send_run(xci_device_loader *loader, const xci_load_slot *slot,
+                               const xci_load_run *run) {
+    const xci_device *device = loader->context->shared->device;
+    uint8_t *to = slot->payload_at + run->at;
+    return xci_device_result(
+        loader->context,
+        run->from == NULL ? device->ops->copy(device->handle, to, slot->pinned.at + run->at,
+                                              run->bytes, loader->copies)
+                          : device->ops->copy_peer(device->handle, to,
+                                                   loader->side->context->shared->device->handle,
+                                                   run->from, run->bytes, loader->copies),
+        "copy blocks");
+}
+
 /* Sends a batch whose payload is in the slot's pinned memory. */
 static xorcast_status launch(xci_device_loader *loader, xci_load_slot *slot) {
     xorcast_context *context = loader->context;
     const xci_device *device = context->shared->device;
-    slot->payload_at =
-        slot->device.at + table_bytes(slot->block_room) + result_bytes(slot->block_room);
     if (loader->mode == XCI_LOAD_KEEP)
-        TRY(xci_device_arena_take(&loader->arena, slot->payload_bytes + BLOCK_ALIGNMENT,
-                                  &slot->payload_at));
-    slot->open = false;
+        xci_device_arena_trim(&loader->arena, slot->payload_at,
+                              slot->payload_bytes + XCI_LOAD_ALIGNMENT);
     squeeze(slot);
     if (slot->count == 0)
         return XORCAST_OK;
-    slot->busy = true; /* also if only a part of what follows gets onto the stream */
-    XCI_DEVICE(context, "copy blocks",
-               device->ops->copy(device->handle, slot->payload_at, slot->pinned.at,
-                                 slot->payload_bytes, loader->stream));
-    TRY(send_table(loader, slot));
+    place_table(loader, slot);
+    slot->busy = true; /* also if only a part of what follows gets onto the streams */
+    for (uint32_t i = 0; i < slot->run_count; i++)
+        TRY(send_run(loader, slot, &slot->runs[i]));
+    TRY(send_table(loader, slot, loader->copies));
+    TRY(xci_stream_follow(context, loader->stream, loader->copies, slot->copied));
     TRY(loader->mode == XCI_LOAD_APPLY_OWN ? start_apply(loader, slot) : start_check(loader, slot));
     XCI_DEVICE(context, "mark a stream",
                device->ops->event_record(device->handle, slot->event, loader->stream));
@@ -375,27 +290,69 @@ static xorcast_status launch(xci_device_loader *loader, xci_load_slot *slot) {
 
 /* ---- Taking the results ---- */
 
-/* Gives a slot's blocks, which are good, to `take`, as prepare has left them. */
-static xorcast_status give(xci_device_loader *loader, xci_load_slot *slot) {
-    const xci_cuda_result *results = results_of(slot);
-    xci_cuda_block *table = table_of(slot);
-    for (uint64_t i = 0; loader->mode == XCI_LOAD_KEEP && i < slot->count; i++) {
+typedef struct take_job {
+    xci_device_loader *loader;
+    xci_load_slot *slot;
+    atomic_uint_fast64_t rejected;
+} take_job;
+
+static uint64_t run_end(const xci_load_slot *slot, uint64_t run) {
+    return xci_min((run + 1) * XCI_LOAD_RUN, slot->count);
+}
+
+static xorcast_status count_rejected(void *user, uint64_t run, uint32_t worker) {
+    (void)worker;
+    take_job *job = user;
+    const xci_cuda_result *results = results_of(job->slot);
+    uint64_t rejected = 0;
+    for (uint64_t i = run * XCI_LOAD_RUN; i < run_end(job->slot, run); i++)
+        rejected += results[i].status < 0;
+    atomic_fetch_add(&job->rejected, rejected);
+    return XORCAST_OK;
+}
+
+/* Gives blocks, which are good, to the taker, as prepare has left them. */
+static xorcast_status take_run(void *user, uint64_t run, uint32_t worker) {
+    const take_job *job = user;
+    const xci_device_loader *loader = job->loader;
+    const uint64_t first = run * XCI_LOAD_RUN, end = run_end(job->slot, run);
+    const xci_cuda_result *results = results_of(job->slot);
+    xci_cuda_block *table = xci_load_table(job->slot);
+    for (uint64_t i = first; loader->mode == XCI_LOAD_KEEP && i < end; i++) {
         if (results[i].list_bytes == 0)
             continue;
         table[i].block_bytes = results[i].list_bytes;
         table[i].block_codec = XCI_CUDA_CODEC_LIST;
     }
-    return loader->take(loader->user, table, results, slot->count);
+    loader->taker.take(loader->taker.user, loader->taken + first, table + first, results + first,
+                       end - first, worker);
+    return XORCAST_OK;
+}
+
+static xorcast_status give(xci_device_loader *loader, xci_load_slot *slot) {
+    take_job job = {.loader = loader, .slot = slot};
+    TRY(loader->taker.expect(loader->taker.user, slot->count));
+    TRY(xci_pool_run(loader->context->shared->pool, xci_divide_up(slot->count, XCI_LOAD_RUN),
+                     take_run, &job));
+    loader->taken += slot->count;
+    return XORCAST_OK;
 }
 
 /* Leaves only good blocks in the tables; the others become `rejected`. */
 static xorcast_status sort_out(xci_device_loader *loader, xci_load_slot *slot,
                                uint64_t *rejected_out) {
+    take_job job = {.loader = loader, .slot = slot};
+    TRY(xci_pool_run(loader->context->shared->pool, xci_divide_up(slot->count, XCI_LOAD_RUN),
+                     count_rejected, &job));
+    *rejected_out = atomic_load(&job.rejected);
+    if (*rejected_out == 0)
+        return XORCAST_OK;
+    loader->list_whole = false;
     xci_cuda_result *results = results_of(slot);
-    xci_cuda_block *table = table_of(slot);
+    xci_cuda_block *table = xci_load_table(slot);
     void *memory = loader->rejected;
     const xorcast_status status = xci_reserve(loader->context, &memory, &loader->rejected_capacity,
-                                              slot->count * sizeof *table);
+                                              *rejected_out * sizeof *table);
     loader->rejected = memory;
     TRY(status);
     uint64_t good = 0, rejected = 0;
@@ -407,8 +364,10 @@ static xorcast_status sort_out(xci_device_loader *loader, xci_load_slot *slot,
         table[good] = table[i];
         results[good++] = results[i];
     }
+    if (slot->any_copied) /* made on a device: no other device rejects them */
+        return xci_load_bad_chunk(loader->bundle, loader->rejected[0].chunk,
+                                  "its block is damaged");
     slot->count = good;
-    *rejected_out = rejected;
     return XORCAST_OK;
 }
 
@@ -418,7 +377,7 @@ static xorcast_status apply_good(xci_device_loader *loader, xci_load_slot *slot,
     if (slot->count == 0)
         return XORCAST_OK;
     if (rejected > 0)
-        TRY(send_table(loader, slot));
+        TRY(send_table(loader, slot, loader->stream));
     return start_apply(loader, slot);
 }
 
@@ -429,7 +388,7 @@ static xorcast_status wait_for(xci_device_loader *loader, xci_load_slot *slot) {
                              "work on blocks");
 }
 
-/* Blocks of the third slot, made ready from `source`; index is of `rejected`. */
+/* Blocks of the last slot, made ready from `source`; index is of `rejected`. */
 static xorcast_status ready_block(void *user, uint64_t index, uint32_t worker_index) {
     const load_job *job = user;
     xci_device_loader *loader = job->loader;
@@ -437,18 +396,17 @@ static xorcast_status ready_block(void *user, uint64_t index, uint32_t worker_in
     const xci_cuda_block *from = &loader->rejected[job->done + index];
     const uint8_t *bytes =
         job->source->pinned.at + (uint64_t)(from->bytes - job->source->payload_at);
-    const uint64_t at = index * block_room(loader->bundle);
-    xci_cuda_block *entry = &table_of(job->slot)[index];
+    const uint64_t at = index * xci_load_block_room(loader->bundle);
+    xci_cuda_block *entry = &xci_load_table(job->slot)[index];
     uint32_t count, codec;
     xci_chunk chunk;
-    entry->chunk = SKIPPED;
     xci_bundle_chunk_places(loader->bundle, from->chunk, &chunk);
-    TRY(make_ready(worker, loader->bundle, &chunk, from->block_codec, bytes, from->block_bytes,
-                   &count, &codec));
+    TRY(xci_load_make_ready(worker, loader->bundle, &chunk, from->block_codec, bytes,
+                            from->block_bytes, &count, &codec));
     if (count == 0)
-        return XORCAST_OK;
+        return xci_load_skip(job->slot, entry);
     memcpy(job->slot->pinned.at + at, worker->ready, count);
-    *entry = (xci_cuda_block){(const uint8_t *)(uintptr_t)at, count, codec, from->chunk};
+    *entry = (xci_cuda_block){job->slot->payload_at + at, count, codec, from->chunk};
     return XORCAST_OK;
 }
 
@@ -459,15 +417,16 @@ static xorcast_status take_ready(xci_device_loader *loader, xci_load_slot *slot)
     TRY(wait_for(loader, slot));
     for (uint64_t i = 0; i < slot->count; i++)
         if (results_of(slot)[i].status < 0)
-            return bad_chunk(loader->bundle, table_of(slot)[i].chunk, "its block is damaged");
+            return xci_load_bad_chunk(loader->bundle, xci_load_table(slot)[i].chunk,
+                                      "its block is damaged");
     TRY(give(loader, slot));
     return loader->mode == XCI_LOAD_APPLY ? apply_good(loader, slot, 0) : XORCAST_OK;
 }
 
 static xorcast_status make_rejected_ready(xci_device_loader *loader, const xci_load_slot *source,
                                           uint64_t rejected) {
-    xci_load_slot *slot = &loader->slots[2];
-    const uint64_t room = block_room(loader->bundle);
+    xci_load_slot *slot = &loader->slots[XCI_LOAD_SLOTS];
+    const uint64_t room = xci_load_block_room(loader->bundle);
     const uint64_t most = payload_room(loader->bundle) / room;
     load_job job = {.loader = loader, .slot = slot, .source = source};
     TRY(reserve_slot(loader, slot, most * room, most));
@@ -478,9 +437,13 @@ static xorcast_status make_rejected_ready(xci_device_loader *loader, const xci_l
         XCI_DEVICE(loader->context, "work on blocks",
                    device->ops->stream_wait(device->handle, loader->stream));
         job.done = done;
+        TRY(place_payload(loader, slot));
+        atomic_store(&slot->skipped, 0);
         TRY(xci_pool_run(loader->context->shared->pool, count, ready_block, &job));
         slot->listed = count;
         slot->payload_bytes = count * room;
+        slot->runs[0] = (xci_load_run){NULL, 0, slot->payload_bytes};
+        slot->run_count = 1;
         TRY(launch(loader, slot));
         TRY(take_ready(loader, slot));
     }
@@ -510,6 +473,50 @@ static xorcast_status complete(xci_device_loader *loader, xci_load_slot *slot) {
 
 /* ---- Records ---- */
 
+/* Where another device has a record's blocks, or NULL: for whole chunks that are here in checkpoint
+ * order only, because nothing else that comes from there is looked at on the host. */
+static const uint8_t *elsewhere(const xci_device_loader *loader, const xci_record *record) {
+    const xorcast_bundle *bundle = loader->bundle;
+    const uint32_t ready = 1u << XORCAST_CODEC_RAW | 1u << XORCAST_CODEC_LZ4;
+    if (loader->side == NULL || record->codecs == 0 || (record->codecs & ~ready) != 0 ||
+        bundle->group_first[record->group] >= bundle->whole_chunk_count)
+        return NULL;
+    return loader->side->groups[record->group];
+}
+
+/* The last run, if what comes from `from` next can lie in it: bytes that are near each other on the
+ * other device are here too, and come in one copy. */
+static xci_load_run *open_run(xci_load_slot *slot, const uint8_t *from) {
+    xci_load_run *last = &slot->runs[slot->run_count - 1];
+    if (slot->run_count == 0 || (last->from == NULL) != (from == NULL))
+        return NULL;
+    const bool near = from == NULL || (from >= last->from + last->bytes &&
+                                       from - last->from <= (int64_t)(last->bytes + NEAR_BYTES));
+    return near ? last : NULL;
+}
+
+/* Gives a record that takes `room` its place behind those that are there; false: it has none. */
+static bool place_record(xci_load_slot *slot, const xci_record *record, const uint8_t *from,
+                         uint64_t room) {
+    xci_load_run *run = open_run(slot, from);
+    uint64_t at = slot->payload_bytes;
+    if (run != NULL && from != NULL)
+        at = run->at + (uint64_t)(from - run->from);
+    if (at + room > slot->payload_room || slot->listed + record->block_count > slot->block_room ||
+        (run == NULL && slot->run_count == XCI_LOAD_RUNS))
+        return false;
+    if (run == NULL) {
+        run = &slot->runs[slot->run_count++];
+        *run = (xci_load_run){.from = from, .at = at};
+    }
+    run->bytes = at + room - run->at;
+    slot->items[slot->item_count++] = (xci_load_item){record, from != NULL, at, slot->listed};
+    slot->any_copied |= from != NULL;
+    slot->payload_bytes = at + room;
+    slot->listed += record->block_count;
+    return true;
+}
+
 /* Finds room in the slot for as many records from `first` on as it takes; `*next_out` is `first` if
  * there is room for none. */
 static xorcast_status plan(xci_device_loader *loader, xci_load_slot *slot,
@@ -520,74 +527,77 @@ static xorcast_status plan(xci_device_loader *loader, xci_load_slot *slot,
     slot->item_count = 0;
     for (; next < count && slot->item_count < XCI_LOAD_RECORDS; next++) {
         const xci_record *record = &records[next];
-        const uint64_t room = record_room(bundle, record);
+        const uint64_t room = xci_load_record_room(bundle, record);
         if (record->block_count > bundle->group_chunks_max)
             FAIL(loader->context, XORCAST_DATA_CORRUPT,
                  "group %llu cannot have %u chunks; fetch the delta again",
                  (unsigned long long)record->group, record->block_count);
-        if (slot->listed == 0) /* one record always fits */
+        if (slot->listed == 0) { /* one record always fits */
             TRY(reserve_slot(loader, slot, room, record->block_count));
-        if (slot->payload_bytes + room > slot->payload_room ||
-            slot->listed + record->block_count > slot->block_room)
+            TRY(place_payload(loader, slot));
+        }
+        if (!place_record(slot, record, elsewhere(loader, record), room))
             break;
-        slot->items[slot->item_count++] =
-            (xci_load_item){record, slot->payload_bytes, slot->listed};
-        slot->payload_bytes += room;
-        slot->listed += record->block_count;
     }
     *next_out = next;
     return XORCAST_OK;
 }
 
-/* The slot that is being filled, or the next one, once the device is done with it. */
+/* The next slot, once the device is done with it. */
 static xorcast_status open_slot(xci_device_loader *loader, xci_load_slot **slot_out) {
     xci_load_slot *slot = &loader->slots[loader->turn];
     *slot_out = slot;
-    if (slot->open)
-        return XORCAST_OK;
+    loader->turn = (loader->turn + 1) % XCI_LOAD_SLOTS;
     TRY(complete(loader, slot));
-    slot->open = true;
-    slot->listed = slot->payload_bytes = 0;
+    slot->any_copied = false;
+    slot->listed = slot->payload_bytes = slot->run_count = 0;
+    atomic_store(&slot->skipped, 0);
     return XORCAST_OK;
 }
 
-static xorcast_status close_slot(xci_device_loader *loader, xci_load_slot *slot) {
-    loader->turn ^= 1;
-    return launch(loader, slot);
+xorcast_status xci_device_load_begin(xci_device_loader *loader, uint64_t block_count) {
+    const uint64_t most = xci_min(block_count, loader->bundle->layout.chunk_count);
+    loader->listed = loader->taken = 0;
+    loader->list_whole = true;
+    return xci_device_reserve(loader->context, &loader->list, most * sizeof(xci_cuda_block));
 }
 
 xorcast_status xci_device_load(xci_device_loader *loader, const xci_record *records, uint64_t count,
-                               const xci_load_beside *beside) {
-    bool also = beside != NULL;
-    for (uint64_t first = 0, next; first < count || also; first = next) {
+                               xci_device_side *side) {
+    if (side != loader->side)
+        change_side(loader, side);
+    for (uint64_t first = 0, next; first < count; first = next) {
         xci_load_slot *slot;
         TRY(open_slot(loader, &slot));
         TRY(plan(loader, slot, records, count, first, &next));
-        const load_job job = {.loader = loader, .slot = slot, .beside = beside};
-        TRY(xci_pool_run(loader->context->shared->pool, slot->item_count + also, load_item,
-                         (void *)(uintptr_t)&job));
-        also = false;
-        if (next < count)
-            TRY(close_slot(loader, slot));
+        load_job job = {.loader = loader, .slot = slot};
+        TRY(xci_pool_run(loader->context->shared->pool, slot->item_count, load_item, &job));
+        TRY(launch(loader, slot));
     }
     return XORCAST_OK;
 }
 
 xorcast_status xci_device_load_end(xci_device_loader *loader) {
-    xci_load_slot *last = &loader->slots[loader->turn];
-    if (last->open)
-        TRY(close_slot(loader, last));
-    TRY(complete(loader, &loader->slots[loader->turn]));
-    return complete(loader, &loader->slots[loader->turn ^ 1]);
+    for (unsigned i = 0; i < XCI_LOAD_SLOTS; i++)
+        TRY(complete(loader, &loader->slots[(loader->turn + i) % XCI_LOAD_SLOTS]));
+    change_side(loader, NULL);
+    return XORCAST_OK;
 }
 
-void xci_device_load_drop(xci_device_loader *loader) {
+static void come_to_rest(xci_device_loader *loader, void *stream) {
     const xci_device *device = loader->context->shared->device;
-    const int error = device->ops->stream_wait(device->handle, loader->stream);
+    const int error = device->ops->stream_wait(device->handle, stream);
     if (error != 0)
         xci_log(loader->context, XORCAST_LOG_WARNING, "the device stopped with %s",
                 device->ops->error_text(error));
-    for (unsigned i = 0; i < 3; i++)
-        loader->slots[i].open = loader->slots[i].busy = false;
+}
+
+void xci_device_load_drop(xci_device_loader *loader) {
+    come_to_rest(loader, loader->copies);
+    come_to_rest(loader, loader->stream);
+    for (unsigned i = 0; i <= XCI_LOAD_SLOTS; i++)
+        loader->slots[i].busy = false;
+    loader->listed = loader->taken = 0;
+    change_side(loader, NULL);
     xci_device_arena_reset(&loader->arena);
 }

@@ -2,41 +2,51 @@
  * applied there:
  *
  *     record -> second pass undone, blocks aligned, in pinned memory   (pool, a group at a time)
- *            -> device memory -> check -> results -> take              (a stream of its own)
+ *            -> device memory                                          (one stream)
+ *            -> check -> results -> take                               (another; take on the pool)
  *
- * Two slots take turns, so that the host decodes one batch while the device works on the other.
- * A block that the check does not take may be of another codec: the host makes it device-ready, and
- * the device checks it again. Used by stage (check, blocks are kept), by keyframes (check and
- * apply) and by a publisher's shadow (apply what was made here). One thread at a time. */
+ * Slots take turns, so that the host decodes one batch while the device copies another and works on
+ * a third. A block that the check does not take may be of another codec: the host makes it
+ * device-ready, and the device checks it again. Used by stage (check, blocks are kept), by
+ * keyframes (check and apply) and by a publisher's shadow (apply what was made here). One thread at
+ * a time. */
 #ifndef XCI_DEVICE_LOAD_H
 #define XCI_DEVICE_LOAD_H
 
-#include "backend/device_arena.h"
+#include "backend/device_side.h"
 #include "bundle/device_map.h"
 #include "delta/group_reader.h"
 
-#define XCI_LOAD_RECORDS 256u /* records that the pool loads at a time */
+#define XCI_LOAD_RECORDS 2048u /* records that the pool loads at a time, at most */
+#define XCI_LOAD_SLOTS 3u
+#define XCI_LOAD_RUN UINT64_C(1024) /* blocks whose results one worker books at a time */
 
 typedef enum xci_load_mode {
-    XCI_LOAD_KEEP,       /* check and prepare; blocks stay in the arena */
-    XCI_LOAD_APPLY,      /* check, then apply */
-    XCI_LOAD_APPLY_OWN   /* apply: blocks were made here and are not checked */
+    XCI_LOAD_KEEP,  /* check and prepare; blocks stay in the arena, listed one behind the other */
+    XCI_LOAD_APPLY, /* check, then apply */
+    XCI_LOAD_APPLY_OWN /* apply: blocks were made here and are not checked */
 } xci_load_mode;
 
-/* Blocks that passed, as the device has them, and what check said of each. Not called in mode
- * APPLY_OWN. */
-typedef xorcast_status (*xci_load_take)(void *user, const xci_cuda_block *blocks,
-                                        const xci_cuda_result *results, uint64_t count);
-
-/* What the pool does beside loading records: `check` each before it is read, and `also` once. */
-typedef struct xci_load_beside {
-    xorcast_status (*check)(void *user, const xci_record *record);
-    xorcast_status (*also)(void *user);
+/* Who takes what passed; not asked in mode APPLY_OWN. `expect`: so many blocks come next. `take`:
+ * some of them, from the `first` on since the delta began, as the device has them, and what check
+ * said of each; on the pool, several at once. */
+typedef struct xci_load_taker {
+    xorcast_status (*expect)(void *user, uint64_t count);
+    void (*take)(void *user, uint64_t first, const xci_cuda_block *blocks,
+                 const xci_cuda_result *results, uint64_t count, uint32_t worker);
     void *user;
-} xci_load_beside;
+} xci_load_taker;
+
+/* Neighbouring bytes of a slot's payload that come in one copy. */
+typedef struct xci_load_run {
+    const uint8_t *from; /* on the other device; NULL: the slot's pinned memory */
+    uint64_t at, bytes;  /* in the payload */
+} xci_load_run;
+#define XCI_LOAD_RUNS 128u
 
 typedef struct xci_load_item {
     const xci_record *record;
+    bool copied;    /* its blocks come from another device */
     uint64_t at;    /* of its blocks in the slot's payload */
     uint64_t first; /* of its blocks in the slot's table */
 } xci_load_item;
@@ -47,10 +57,15 @@ typedef struct xci_load_slot {
     uint64_t listed, payload_bytes;    /* of the batch so far: blocks, skipped ones too */
     uint64_t count;                    /* blocks that are on the device */
     uint8_t *payload_at;               /* there */
-    void *event;
-    bool open, busy;                   /* being filled; being worked on */
+    xci_cuda_block *table_at;          /* there */
+    atomic_uint_fast64_t skipped;      /* of those listed */
+    void *copied, *event;              /* payload and table are there; all is done */
+    bool busy;                         /* being worked on */
     uint64_t item_count;               /* records that are loaded now */
     xci_load_item items[XCI_LOAD_RECORDS];
+    xci_load_run runs[XCI_LOAD_RUNS];
+    uint32_t run_count;
+    bool any_copied;
 } xci_load_slot;
 
 typedef struct xci_load_worker {
@@ -64,13 +79,19 @@ typedef struct xci_device_loader {
     const xci_device_map *map;
     xci_load_mode mode;
     bool beside_old_weights; /* set by the owner: blocks may need the weights to be decoded */
-    xci_load_take take;
-    void *user;
+    xci_load_taker taker;
     xci_load_worker *workers;
     xci_device_arena arena; /* mode KEEP */
-    void *stream, *event;
-    xci_load_slot slots[3]; /* the third is for blocks that are made device-ready here */
-    xci_cuda_block *rejected; /* of the slot that is completed */
+    /* Likewise: entries of all blocks that passed, in the order in which they were taken, for
+     * whoever applies them. */
+    xci_device_memory list;
+    uint64_t listed;
+    bool list_whole; /* or else some had to go elsewhere */
+    uint64_t taken;  /* blocks, since the delta began */
+    xci_device_side *side; /* that is being read, or NULL */
+    void *copies, *stream, *event;
+    xci_load_slot slots[XCI_LOAD_SLOTS + 1]; /* the last: blocks that are made device-ready here */
+    xci_cuda_block *rejected;                /* of the slot that is completed */
     uint64_t rejected_capacity;
     unsigned turn;
 } xci_device_loader;
@@ -78,13 +99,16 @@ typedef struct xci_device_loader {
 /* `bundle` gives the grid, `map` says where its bytes are. */
 xorcast_status xci_device_loader_open(xci_device_loader *loader, xorcast_bundle *bundle,
                                       const xci_device_map *map, xci_load_mode mode,
-                                      xci_load_take take, void *user);
+                                      const xci_load_taker *taker);
 void xci_device_loader_close(xci_device_loader *loader);
 
-/* Adds records; their bytes are the caller's again afterwards. Work goes on behind the call, or
- * begins with the next one: batches do not end where calls do. `beside`: or NULL. */
-xorcast_status xci_device_load(xci_device_loader *loader, const xci_record *records,
-                               uint64_t count, const xci_load_beside *beside);
+/* Mode KEEP: makes room for a list of about so many blocks. Before the first record of a delta. */
+xorcast_status xci_device_load_begin(xci_device_loader *loader, uint64_t block_count);
+/* Adds records; their bytes are the caller's again afterwards. Work goes on behind the call. `side`:
+ * NULL, or where another device has blocks of the records: they are copied from there, and read until
+ * the end. */
+xorcast_status xci_device_load(xci_device_loader *loader, const xci_record *records, uint64_t count,
+                               xci_device_side *side);
 /* Until all of it is done. */
 xorcast_status xci_device_load_end(xci_device_loader *loader);
 /* After a failure, or to begin anew: waits, and drops what was loaded. */

@@ -123,7 +123,23 @@ xorcast_status xci_group_write(xci_group_writer *writer, const xci_record *liste
     const uint64_t head_bytes = xci_record_write_head(&record, memory);
     memcpy((uint8_t *)memory + head_bytes, record.payload, record.stored_bytes);
     *written_out = (xci_written){memory, head_bytes + record.stored_bytes, record.stored_bytes,
-                                 record.raw_bytes};
+                                 record.raw_bytes, false};
     *record_out = record;
+    return XORCAST_OK;
+}
+
+bool xci_group_writer_is_plain(const xci_group_writer *writer) {
+    return writer->zstd == NULL && writer->gap == NULL && writer->choice == NULL;
+}
+
+xorcast_status xci_group_write_open(xci_group_writer *writer, const xci_record *listed,
+                                    xci_record *record_out, xci_written *written_out) {
+    void *memory;
+    TRY(xci_arena_take(writer->arena, xci_record_head_bound(listed->block_count), &memory));
+    *record_out = *listed;
+    record_out->stored_bytes = listed->raw_bytes;
+    const uint64_t head_bytes = xci_record_write_open(record_out, memory);
+    *written_out = (xci_written){memory, head_bytes + listed->raw_bytes, listed->raw_bytes,
+                                 listed->raw_bytes, true};
     return XORCAST_OK;
 }

@@ -37,6 +37,8 @@ typedef struct xci_written {
     uint8_t *bytes; /* head and payload; the writer's until it is reset */
     uint64_t count, payload_bytes;
     uint64_t raw_bytes; /* of the payload before the second pass */
+    /* `bytes` is an open head alone; the payload is where the record says until both are copied */
+    bool open;
 } xci_written;
 
 /* `listed` has group, blocks, raw_bytes and the payload as the backend made it; `record_out` is
@@ -46,5 +48,11 @@ typedef struct xci_written {
 xorcast_status xci_group_write(xci_group_writer *writer, const xci_record *listed,
                                const uint8_t *const *old, xci_record *record_out,
                                xci_written *written_out);
+
+/* Whether what is listed is written as it is. */
+bool xci_group_writer_is_plain(const xci_group_writer *writer);
+/* Of such a writer: only the head, open. The payload stays the caller's. */
+xorcast_status xci_group_write_open(xci_group_writer *writer, const xci_record *listed,
+                                    xci_record *record_out, xci_written *written_out);
 
 #endif

@@ -110,6 +110,19 @@ void xci_part_records_free(xorcast_context *context, xci_part_records *records) 
     *records = (xci_part_records){0};
 }
 
+static xorcast_status comes_after(xorcast_context *context, uint64_t group, uint64_t after) {
+    if (after != UINT64_MAX && group <= after)
+        FAIL(context, XORCAST_DATA_CORRUPT,
+             "group %llu comes after group %llu in the delta, or twice; fetch it again",
+             (unsigned long long)group, (unsigned long long)after);
+    return XORCAST_OK;
+}
+
+xorcast_status xci_part_follows(xorcast_context *context, const xci_part_records *records,
+                                uint64_t after) {
+    return records->count > 0 ? comes_after(context, records->records[0].group, after) : XORCAST_OK;
+}
+
 xorcast_status xci_part_list(xorcast_context *context, const xci_manifest *manifest, uint64_t index,
                              const uint8_t *bytes, uint64_t count, uint64_t after,
                              xci_part_records *records) {
@@ -134,10 +147,7 @@ xorcast_status xci_part_list(xorcast_context *context, const xci_manifest *manif
             return read;
         }
         records->failed_group = record->group;
-        if (after != UINT64_MAX && record->group <= after)
-            FAIL(context, XORCAST_DATA_CORRUPT,
-                 "group %llu comes after group %llu in the delta, or twice; fetch it again",
-                 (unsigned long long)record->group, (unsigned long long)after);
+        TRY(comes_after(context, record->group, after));
         after = record->group;
         records->count++;
     }

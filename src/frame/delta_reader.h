@@ -29,8 +29,8 @@ xorcast_status xci_delta_reader_part(xci_delta_reader *reader, const uint8_t **b
 xorcast_status xci_part_check(xorcast_context *context, const xci_manifest *manifest,
                               uint64_t index, const uint8_t *bytes, uint64_t count);
 
-/* The records of a part, parsed. `after` is the last group of the
- * part before, or UINT64_MAX for the first part; groups must ascend. */
+/* The records of a part, parsed. `after` is the last group of the part before; UINT64_MAX: there is
+ * none, or it is not known yet and xci_part_follows is called once it is. Groups must ascend. */
 typedef struct xci_part_records {
     xci_record *records;
     uint64_t count, capacity_bytes;
@@ -41,7 +41,10 @@ typedef struct xci_part_records {
 xorcast_status xci_part_list(xorcast_context *context, const xci_manifest *manifest, uint64_t index,
                              const uint8_t *bytes, uint64_t count, uint64_t after,
                              xci_part_records *records);
-/* The same with their checksums checked. */
+/* DATA_CORRUPT unless the part's first group comes after `after`. */
+xorcast_status xci_part_follows(xorcast_context *context, const xci_part_records *records,
+                                uint64_t after);
+/* As xci_part_list, with the records' checksums checked. */
 xorcast_status xci_part_parse(xorcast_context *context, const xci_manifest *manifest,
                               uint64_t index, const uint8_t *bytes, uint64_t count, uint64_t after,
                               xci_part_records *records);

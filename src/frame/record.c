@@ -5,6 +5,7 @@
 
 #define FLAG_SECOND_PASS 1u
 #define FLAG_PARAMS 2u
+#define CHECKSUM_BYTES 4u /* the last of a head */
 #define CODEC_BITS                                                                                 \
     4u /* low half of a descriptor; the high half is the logarithm of the element's width */
 
@@ -75,6 +76,7 @@ static xorcast_status read_codecs(xorcast_context *context, xci_reader *reader,
             FAIL(context, XORCAST_DATA_VERSION,
                  "group %llu uses codec %u, which this library does not know; use a newer one",
                  (unsigned long long)record->group, codec);
+        record->codecs |= 1u << codec;
         for (uint64_t i = 0; i < count; i++) {
             record->blocks[done].codec = codec;
             record->blocks[done++].element_bytes = 1u << width_log2;
@@ -201,7 +203,7 @@ static uint8_t *write_runs(const xci_record *record, uint8_t *at) {
     return at;
 }
 
-uint64_t xci_record_write_head(const xci_record *record, uint8_t *out) {
+uint64_t xci_record_write_open(const xci_record *record, uint8_t *out) {
     uint8_t *at = out;
     at += xci_varint_put(at, record->group);
     *at++ = (uint8_t)((record->second_pass ? FLAG_SECOND_PASS : 0) |
@@ -219,7 +221,17 @@ uint64_t xci_record_write_head(const xci_record *record, uint8_t *out) {
         at += xci_varint_put(at, record->blocks[i].bytes);
     if (record->second_pass)
         at += xci_varint_put(at, record->stored_bytes);
-    const uint64_t head_bytes = (uint64_t)(at - out);
-    xci_store32(at, checksum(out, head_bytes, record->payload, record->stored_bytes));
-    return head_bytes + 4;
+    return (uint64_t)(at - out) + CHECKSUM_BYTES;
+}
+
+void xci_record_close(uint8_t *head, uint64_t head_bytes, const uint8_t *payload,
+                      uint64_t payload_bytes) {
+    const uint64_t covered = head_bytes - CHECKSUM_BYTES;
+    xci_store32(head + covered, checksum(head, covered, payload, payload_bytes));
+}
+
+uint64_t xci_record_write_head(const xci_record *record, uint8_t *out) {
+    const uint64_t head_bytes = xci_record_write_open(record, out);
+    xci_record_close(out, head_bytes, record->payload, record->stored_bytes);
+    return head_bytes;
 }

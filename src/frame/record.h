@@ -31,6 +31,7 @@ typedef struct xci_record {
     /* of a record that was read */
     const uint8_t *head;
     uint32_t head_bytes, checksum;
+    uint32_t codecs; /* of the blocks: 1 << codec for each that occurs */
 } xci_record;
 
 /* Room for blocks: records that are read append theirs. Set `used` to 0 to begin anew. */
@@ -62,5 +63,10 @@ xorcast_status xci_record_check(xorcast_context *context, xci_place place,
 uint64_t xci_record_head_bound(uint64_t block_count);
 /* Writes the head of `record`, checksum included; returns its bytes. The payload follows it. */
 uint64_t xci_record_write_head(const xci_record *record, uint8_t *out);
+/* The same in two steps, for a payload that is not at its place yet: a head without its checksum,
+ * of the same size, and the checksum. */
+uint64_t xci_record_write_open(const xci_record *record, uint8_t *out);
+void xci_record_close(uint8_t *head, uint64_t head_bytes, const uint8_t *payload,
+                      uint64_t payload_bytes);
 
 #endif

@@ -91,9 +91,25 @@ xorcast_status xci_ahead_whole(xci_ahead *ahead, xorcast_context *context, xci_a
     drop_pieces(ahead, context);
     ahead->record = *record;
     ahead->record.blocks = blocks;
-    ahead->record.payload = plain->bytes + (plain->count - plain->payload_bytes);
+    if (!plain->open)
+        ahead->record.payload = plain->bytes + (plain->count - plain->payload_bytes);
     memcpy(ahead->written, written, sizeof ahead->written);
     return XORCAST_OK;
+}
+
+void xci_ahead_copy(xci_ahead *ahead, uint32_t form, uint8_t *to) {
+    xci_written *written = &ahead->written[form];
+    const uint64_t head_bytes = written->count - written->payload_bytes;
+    if (!written->open) {
+        memcpy(to, written->bytes, written->count);
+        return;
+    }
+    memcpy(to, written->bytes, head_bytes);
+    memcpy(to + head_bytes, ahead->record.payload, written->payload_bytes);
+    xci_record_close(to, head_bytes, to + head_bytes, written->payload_bytes);
+    ahead->record.payload = to + head_bytes;
+    written->bytes = to;
+    written->open = false;
 }
 
 /* ---- Back ---- */

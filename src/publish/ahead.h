@@ -42,6 +42,9 @@ xorcast_status xci_ahead_join(const xci_ahead *ahead, xorcast_context *context, 
  * pieces. */
 xorcast_status xci_ahead_whole(xci_ahead *ahead, xorcast_context *context, xci_arena *arena,
                                const xci_record *record, const xci_written written[2]);
+/* Copies the group's record of a form to where it will be shipped from. One that was open is there
+ * alone from then on. */
+void xci_ahead_copy(xci_ahead *ahead, uint32_t form, uint8_t *to);
 /* Undoes the blocks in the shadow's own group (`copy` NULL) or in a copy of its chunks, one behind
  * the other. Cannot fail on a worker whose reader was reserved. */
 xorcast_status xci_ahead_take_back(const xci_ahead *ahead, xci_apply_worker *worker,

@@ -11,10 +11,13 @@
 #include "publish/device_incoming.h"
 #include "publish/device_shadow.h"
 
-#define OUTPUT_BYTES (UINT64_C(64) << 20) /* of a piece's blocks, unless a group needs more */
-#define PIECE_CHUNKS UINT64_C(16384)      /* half a millisecond; fewer would wait for each other */
+#define OUTPUT_BYTES (UINT64_C(32) << 20) /* of a piece's blocks, unless a group needs more */
+#define PIECE_CHUNKS UINT64_C(32768)      /* a millisecond; fewer would wait for each other */
 #define BLOCK_ALIGNMENT 16u               /* where apply wants blocks; encode packs them closely */
-#define SPANS 48u                         /* every cut at least halves a piece */
+#define BLOCK_ROOM 32u /* of each chunk, beyond its block: what aligning blocks takes at most */
+#define SPANS 48u      /* every cut at least halves a piece */
+#define SLOTS 3u
+#define KEPT_SHARE 16u /* of the weights, as much may be kept of a version's blocks on the device */
 
 static atomic_uint_fast64_t output_limit = OUTPUT_BYTES;
 
@@ -31,10 +34,10 @@ typedef struct encode_slot {
     xci_device_memory output;         /* blocks */
     xci_device_memory tables, pinned; /* results, sizes, moves, blocks */
     xci_device_memory payload;        /* blocks on the host */
-    void *encoded, *drained;          /* events */
+    void *encoded, *drained, *moved;  /* events */
     range_span ranges;
     uint64_t first, count; /* chunks */
-    bool busy;
+    uint64_t used;         /* bytes of their blocks */
 } encode_slot;
 
 struct xci_device_encoder {
@@ -42,16 +45,19 @@ struct xci_device_encoder {
     xci_pending *pending;
     xci_device_shadow *shadow;
     void *caller_stream;
-    void *compute, *drain, *event, *computed;
+    void *compute, *drain, *move, *event, *computed;
     xci_device_incoming incoming;
-    xci_device_memory
-        scratch;              /* of encode, and aligned blocks of the piece that moves the shadow */
-    xci_device_memory bounce; /* a group's scattered chunks */
-    encode_slot slots[2];
-    uint64_t capacity, most_chunks; /* of a piece */
-    uint64_t piece_chunks;          /* how many are expected to fit */
-    const xci_put_range *ranges;    /* of the put */
-    uint8_t *kept;                  /* for each of a piece: its record is booked */
+    xci_device_memory scratch; /* of encode */
+    xci_device_memory aligned; /* blocks of the piece that moves the shadow, or */
+    xci_device_side *side;     /* where they stay until the next version; NULL: nowhere */
+    bool keep_blocks;
+    xci_device_memory bounce;  /* a group's scattered chunks */
+    encode_slot slots[SLOTS];
+    uint64_t launched, received, booked; /* pieces of the put; piece i is in slot i % SLOTS */
+    uint64_t capacity, most_chunks;      /* of a piece */
+    uint64_t piece_chunks;               /* how many are expected to fit */
+    const xci_put_range *ranges;         /* of the put */
+    uint32_t *listed; /* for each range of a piece, how many blocks it has, once it is booked */
     range_span spans[SPANS];
     uint32_t span_count;
 };
@@ -102,6 +108,7 @@ static xorcast_status open_slot(xci_device_encoder *e, encode_slot *slot) {
     const uint64_t tables = offsets_for(e->most_chunks).bytes;
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &slot->encoded));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &slot->drained));
+    XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &slot->moved));
     TRY(xci_device_allocate(context, e->capacity + 64, &slot->output));
     TRY(xci_device_allocate(context, tables, &slot->tables));
     TRY(xci_pinned_allocate(context, tables, &slot->pinned));
@@ -119,23 +126,25 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     e->most_chunks =
         xci_max(bundle->group_chunks_max, xci_min(PIECE_CHUNKS, bundle->layout.chunk_count));
     e->piece_chunks = e->most_chunks;
-    const uint64_t scratch =
-        xci_max(device->ops->encode_scratch(e->most_chunks, (uint32_t)chunk_bytes),
-                e->capacity + (e->most_chunks + 1) * BLOCK_ALIGNMENT);
+    const uint64_t scratch = device->ops->encode_scratch(e->most_chunks, (uint32_t)chunk_bytes);
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->compute));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->drain));
+    XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->move));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->event));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->computed));
     TRY(xci_device_incoming_open(&e->incoming, bundle));
     TRY(xci_device_allocate(context, scratch, &e->scratch));
-    TRY(xci_allocate(context, xci_max(1, bundle->layout.group_count), &memory));
-    e->kept = memory;
-    for (unsigned i = 0; i < 2; i++)
+    if (xci_device_shadow_on_device(e->shadow))
+        TRY(xci_device_allocate(context, e->capacity + e->most_chunks * BLOCK_ROOM, &e->aligned));
+    TRY(xci_allocate_array(context, xci_max(1, bundle->layout.group_count), sizeof *e->listed,
+                           &memory));
+    e->listed = memory;
+    for (unsigned i = 0; i < SLOTS; i++)
         TRY(open_slot(e, &e->slots[i]));
     return XORCAST_OK;
 }
 
-xorcast_status xci_device_encoder_open(xci_pending *pending, void *stream,
+xorcast_status xci_device_encoder_open(xci_pending *pending, void *stream, bool keep_blocks,
                                        xci_device_encoder **encoder_out) {
     xorcast_context *context = pending->bundle->context;
     void *memory;
@@ -145,6 +154,7 @@ xorcast_status xci_device_encoder_open(xci_pending *pending, void *stream,
     e->pending = pending;
     e->shadow = xci_shadow_device(pending->shadow);
     e->caller_stream = stream;
+    e->keep_blocks = keep_blocks && xci_device_shadow_on_device(e->shadow);
     const xorcast_status status = open_parts(e);
     if (status < 0) {
         xci_device_encoder_close(e);
@@ -160,12 +170,14 @@ void xci_device_encoder_close(xci_device_encoder *e) {
     xorcast_context *context = e->context;
     xci_stream_close(context, &e->compute);
     xci_stream_close(context, &e->drain);
+    xci_stream_close(context, &e->move);
     xci_event_close(context, &e->event);
     xci_event_close(context, &e->computed);
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < SLOTS; i++) {
         encode_slot *slot = &e->slots[i];
         xci_event_close(context, &slot->encoded);
         xci_event_close(context, &slot->drained);
+        xci_event_close(context, &slot->moved);
         xci_device_release(context, &slot->output);
         xci_device_release(context, &slot->tables);
         xci_pinned_release(context, &slot->pinned);
@@ -173,9 +185,23 @@ void xci_device_encoder_close(xci_device_encoder *e) {
     }
     xci_device_incoming_close(&e->incoming);
     xci_device_release(context, &e->scratch);
+    xci_device_release(context, &e->aligned);
+    xci_device_side_close(e->side);
     xci_device_release(context, &e->bounce);
-    xci_release(context, e->kept);
+    xci_release(context, e->listed);
     xci_release(context, e);
+}
+
+xorcast_status xci_device_encoder_begin(xci_device_encoder *e) {
+    const xorcast_layout *layout = &e->pending->bundle->layout;
+    xci_device_side *before = e->side;
+    if (!e->keep_blocks)
+        return XORCAST_OK;
+    e->side = NULL; /* given away */
+    TRY(xci_device_side_open(e->context, layout->group_count,
+                             layout->total_bytes / KEPT_SHARE + e->capacity, before, &e->side));
+    e->pending->parts[XCI_FORM_PLAIN].side = e->side;
+    return XORCAST_OK;
 }
 
 xorcast_status xci_device_encoder_check(xci_device_encoder *e, uint64_t count,
@@ -195,7 +221,7 @@ static void push_span(xci_device_encoder *e, range_span span) {
 }
 
 static bool has_scattered(const xci_device_encoder *e, const xci_put_range *range) {
-    for (uint64_t c = range->first; c < range->end; c++)
+    for (uint64_t c = range->first; e->incoming.scattered && c < range->end; c++)
         if (e->incoming.at[c] == NULL)
             return true;
     return false;
@@ -230,6 +256,8 @@ static xorcast_status place_scattered(xci_device_encoder *e, const encode_slot *
                                       bool *any_out) {
     const xorcast_bundle *bundle = e->pending->bundle;
     *any_out = false;
+    if (!e->incoming.scattered)
+        return XORCAST_OK;
     for (uint64_t c = slot->first; c < slot->first + slot->count; c++) {
         if (e->incoming.at[c] != NULL)
             continue;
@@ -292,6 +320,9 @@ static xorcast_status start_encode(xci_device_encoder *e, encode_slot *slot, boo
                                  e->compute));
     if (scattered)
         TRY(gather_scattered(e, slot));
+    if (e->launched >= SLOTS) /* the shadow still moves by what the slot holds */
+        XCI_DEVICE(context, "order two streams",
+                   device->ops->stream_after(device->handle, e->compute, slot->moved));
     XCI_DEVICE(context, "encode weights", device->ops->encode(device->handle, &call, e->compute));
     TRY(xci_stream_follow(context, e->drain, e->compute, e->computed));
     XCI_DEVICE(context, "copy results",
@@ -302,12 +333,12 @@ static xorcast_status start_encode(xci_device_encoder *e, encode_slot *slot, boo
     return XORCAST_OK;
 }
 
-static xorcast_status launch(xci_device_encoder *e, encode_slot *slot) {
+static xorcast_status launch(xci_device_encoder *e) {
     bool scattered;
+    encode_slot *slot = &e->slots[e->launched % SLOTS];
     slot->ranges = next_piece(e);
     slot->first = e->ranges[slot->ranges.first].first;
     slot->count = e->ranges[slot->ranges.end - 1].end - slot->first;
-    slot->busy = true;
     TRY(place_scattered(e, slot, &scattered));
     const xorcast_status status = start_encode(e, slot, scattered);
     if (scattered) /* the table is on its way; the host's entries mark what is scattered */
@@ -317,21 +348,90 @@ static xorcast_status launch(xci_device_encoder *e, encode_slot *slot) {
     for (uint64_t c = slot->first; scattered && c < slot->first + slot->count; c++)
         if (in_bounce(e, c))
             e->incoming.at[c] = NULL;
+    e->launched++;
     return status;
+}
+
+/* ---- A piece that is encoded ---- */
+
+/* The blocks did not fit: the piece is cut, by the sizes that are known now. */
+static void cut(xci_device_encoder *e, const encode_slot *slot) {
+    const slot_tables on = host_tables(e, slot);
+    uint64_t used = 0, fits = 0;
+    while (fits < slot->count && used + on.results[fits].block_bytes <= e->capacity)
+        used += on.results[fits++].block_bytes;
+    e->piece_chunks = xci_max(1, xci_min(fits, slot->count / 2));
+    push_span(e, slot->ranges);
+}
+
+/* Waits for the device, which all threads do then. */
+static xorcast_status wait_for(const xci_device_encoder *e, void *event, const char *what) {
+    const xci_device *device = e->context->shared->device;
+    const uint64_t begun = xci_now_ns();
+    XCI_DEVICE(e->context, what, device->ops->event_wait(device->handle, event));
+    e->pending->sums[0].encode_ns += (xci_now_ns() - begun) * xci_context_threads(e->context);
+    return XORCAST_OK;
+}
+
+/* Waits for the next piece's sizes and has its blocks copied to the host. */
+static xorcast_status receive(xci_device_encoder *e) {
+    xorcast_context *context = e->context;
+    const xci_device *device = context->shared->device;
+    encode_slot *slot = &e->slots[e->received++ % SLOTS];
+    TRY(wait_for(e, slot->encoded, "encode weights"));
+    slot->used = *host_tables(e, slot).used;
+    if (slot->used > e->capacity) {
+        cut(e, slot);
+        slot->ranges.end = slot->ranges.first; /* nothing of it is booked */
+        slot->used = 0;
+    } else if (slot->used < e->capacity / 3) {
+        e->piece_chunks = xci_min(e->most_chunks, 2 * e->piece_chunks);
+    }
+    if (slot->used > 0)
+        XCI_DEVICE(context, "copy blocks",
+                   device->ops->copy(device->handle, slot->payload.at, slot->output.at, slot->used,
+                                     e->drain));
+    XCI_DEVICE(context, "mark a stream",
+               device->ops->event_record(device->handle, slot->drained, e->drain));
+    return XORCAST_OK;
 }
 
 /* ---- To records ---- */
 
-typedef struct take_job {
+typedef struct book_job {
     xci_device_encoder *e;
     const encode_slot *slot;
-} take_job;
+    uint8_t *aligned;    /* where the piece's blocks go on the device; NULL: nowhere */
+    bool kept;           /* and stay */
+    uint64_t part_count; /* items before those of ranges: parts that can be hashed */
+} book_job;
+
+/* Where a range's first block goes: blocks that follow each other at multiples of the alignment end
+ * before the next range's place, whichever chunks have one. */
+static uint8_t *aligned_at(const book_job *job, const xci_put_range *range) {
+    const uint64_t index = range->first - job->slot->first;
+    const xci_cuda_result *first = &host_tables(job->e, job->slot).results[index];
+    return job->aligned + xci_round_up(first->block_offset, BLOCK_ALIGNMENT) + BLOCK_ROOM * index;
+}
+
+/* Lists block `index` of a range for the shadow's move: where it is, and where apply finds it
+ * aligned. */
+static void list_block(const book_job *job, const xci_put_range *range, uint32_t index,
+                       uint64_t chunk, const xci_cuda_result *result, uint8_t **at) {
+    const slot_tables on = host_tables(job->e, job->slot);
+    const uint64_t entry = range->first - job->slot->first + index;
+    on.moves[entry] =
+        (xci_cuda_move){job->slot->output.at + result->block_offset, *at, result->block_bytes};
+    on.blocks[entry] = (xci_cuda_block){*at, result->block_bytes, result->block_codec, chunk};
+    *at += xci_round_up(result->block_bytes, BLOCK_ALIGNMENT);
+}
 
 /* What a range of the piece came to. */
-static void collect(const take_job *job, const xci_put_range *range, xci_encode_worker *worker,
+static void collect(const book_job *job, const xci_put_range *range, xci_encode_worker *worker,
                     xci_piece *piece) {
     const xorcast_bundle *bundle = job->e->pending->bundle;
     const slot_tables on = host_tables(job->e, job->slot);
+    uint8_t *at = job->aligned != NULL ? aligned_at(job, range) : NULL;
     xci_record *record = &piece->record;
     xci_chunk chunk;
     memset(piece, 0, sizeof *piece);
@@ -348,6 +448,8 @@ static void collect(const take_job *job, const xci_put_range *range, xci_encode_
             continue;
         if (record->block_count == 0)
             record->payload = job->slot->payload.at + result->block_offset;
+        if (at != NULL)
+            list_block(job, range, record->block_count, c, result, &at);
         record->blocks[record->block_count++] =
             (xci_block){(uint32_t)(c - bundle->group_first[range->group]), result->block_codec,
                         chunk.element_bytes, result->block_bytes, chunk.bytes};
@@ -360,127 +462,147 @@ static void collect(const take_job *job, const xci_put_range *range, xci_encode_
     }
 }
 
-static xorcast_status take_range(void *user, uint64_t index, uint32_t worker_index) {
-    const take_job *job = user;
+static xorcast_status book_range(const book_job *job, uint64_t index, uint32_t worker_index) {
     xci_device_encoder *e = job->e;
     const xci_put_range *range = &e->ranges[job->slot->ranges.first + index];
     xci_piece piece;
     collect(job, range, &e->pending->workers[worker_index], &piece);
     TRY(xci_pending_book(e->pending, range, worker_index, &piece, 0));
-    e->kept[index] = 1;
+    e->listed[index] = piece.record.block_count;
+    const uint64_t *group = &e->pending->bundle->group_first[range->group];
+    if (job->kept && range->first == group[0] && range->end == group[1])
+        e->side->groups[range->group] = aligned_at(job, range);
     if (piece.record.block_count > 0 && !xci_device_shadow_on_device(e->shadow))
         xci_shadow_move(e->pending->shadow, worker_index, &piece.record);
     return xci_pending_seen(e->pending, range, worker_index);
 }
 
+static xorcast_status book_item(void *user, uint64_t index, uint32_t worker_index) {
+    const book_job *job = user;
+    if (index >= job->part_count)
+        return book_range(job, index - job->part_count, worker_index);
+    xci_parts_hash(&job->e->pending->parts[XCI_FORM_PLAIN], index);
+    return XORCAST_OK;
+}
+
 /* ---- The shadow moves along ---- */
 
-/* Lists the blocks of what was booked: where they are, and where apply finds them aligned. */
-static uint64_t list_moves(const xci_device_encoder *e, const encode_slot *slot) {
+/* Closes the gaps that unchanged chunks, and ranges that were not booked, left in the lists. */
+static uint64_t squeeze_lists(const xci_device_encoder *e, const encode_slot *slot) {
     const slot_tables on = host_tables(e, slot);
-    uint64_t count = 0, at = 0;
+    uint64_t count = 0;
     for (uint64_t r = slot->ranges.first; r < slot->ranges.end; r++) {
-        if (!e->kept[r - slot->ranges.first])
-            continue;
-        for (uint64_t c = e->ranges[r].first; c < e->ranges[r].end; c++) {
-            const xci_cuda_result *result = &on.results[c - slot->first];
-            if (result->block_bytes == 0)
-                continue;
-            on.moves[count] = (xci_cuda_move){slot->output.at + result->block_offset,
-                                              e->scratch.at + at, result->block_bytes};
-            on.blocks[count++] =
-                (xci_cuda_block){e->scratch.at + at, result->block_bytes, result->block_codec, c};
-            at += xci_round_up(result->block_bytes, BLOCK_ALIGNMENT);
+        const uint64_t from = e->ranges[r].first - slot->first;
+        const uint64_t listed = e->listed[r - slot->ranges.first];
+        if (from != count) {
+            memmove(&on.moves[count], &on.moves[from], listed * sizeof *on.moves);
+            memmove(&on.blocks[count], &on.blocks[from], listed * sizeof *on.blocks);
         }
+        count += listed;
     }
     return count;
 }
 
-static xorcast_status move_shadow(xci_device_encoder *e, const encode_slot *slot) {
+static xorcast_status start_move(xci_device_encoder *e, const encode_slot *slot) {
     xorcast_context *context = e->context;
     const xci_device *device = context->shared->device;
     const slot_tables to = device_tables(e, slot), from = host_tables(e, slot);
     const xci_device_map *shadow = xci_device_shadow_map(e->shadow);
-    const uint64_t count = list_moves(e, slot);
+    const uint64_t count = squeeze_lists(e, slot);
     const xci_cuda_block_call call = {
         .grid = shadow->grid, .places = shadow->places, .blocks = to.blocks, .count = count};
     if (count == 0)
         return XORCAST_OK;
     XCI_DEVICE(context, "copy a table",
                device->ops->copy(device->handle, to.moves, from.moves,
-                                 count * sizeof(xci_cuda_move), e->compute));
+                                 count * sizeof(xci_cuda_move), e->move));
     XCI_DEVICE(context, "copy a table",
                device->ops->copy(device->handle, to.blocks, from.blocks,
-                                 count * sizeof(xci_cuda_block), e->compute));
+                                 count * sizeof(xci_cuda_block), e->move));
     XCI_DEVICE(context, "align blocks",
-               device->ops->copy_many(device->handle, to.moves, count, e->compute));
-    XCI_DEVICE(context, "move the shadow", device->ops->apply(device->handle, &call, e->compute));
+               device->ops->copy_many(device->handle, to.moves, count, e->move));
+    XCI_DEVICE(context, "move the shadow", device->ops->apply(device->handle, &call, e->move));
     return XORCAST_OK;
 }
 
-/* ---- A piece that is encoded ---- */
-
-/* The blocks did not fit: the piece is cut, by the sizes that are known now. */
-static void cut(xci_device_encoder *e, const encode_slot *slot) {
-    const slot_tables on = host_tables(e, slot);
-    uint64_t used = 0, fits = 0;
-    while (fits < slot->count && used + on.results[fits].block_bytes <= e->capacity)
-        used += on.results[fits++].block_bytes;
-    e->piece_chunks = xci_max(1, xci_min(fits, slot->count / 2));
-    push_span(e, slot->ranges);
-}
-
-static xorcast_status drain(xci_device_encoder *e, encode_slot *slot, uint64_t used) {
-    xorcast_context *context = e->context;
-    const xci_device *device = context->shared->device;
-    XCI_DEVICE(
-        context, "copy blocks",
-        device->ops->copy(device->handle, slot->payload.at, slot->output.at, used, e->drain));
-    XCI_DEVICE(context, "mark a stream",
-               device->ops->event_record(device->handle, slot->drained, e->drain));
-    XCI_DEVICE(context, "copy blocks", device->ops->event_wait(device->handle, slot->drained));
-    return XORCAST_OK;
-}
-
-static xorcast_status complete(xci_device_encoder *e, encode_slot *slot) {
+/* By what was booked of a piece, which the host has: the move stream waits for nothing else. */
+static xorcast_status move_shadow(xci_device_encoder *e, const encode_slot *slot) {
     const xci_device *device = e->context->shared->device;
-    const uint64_t begun = xci_now_ns();
-    if (!slot->busy)
-        return XORCAST_OK;
-    slot->busy = false;
-    XCI_DEVICE(e->context, "encode weights",
-               device->ops->event_wait(device->handle, slot->encoded));
-    const uint64_t used = *host_tables(e, slot).used;
-    if (used > e->capacity) {
-        cut(e, slot);
-        return XORCAST_OK;
+    xorcast_status status = XORCAST_OK;
+    if (xci_device_shadow_on_device(e->shadow))
+        status = start_move(e, slot);
+    if (status < 0)
+        xci_device_shadow_lose(e->shadow);
+    TRY(status);
+    return xci_device_result(e->context,
+                             device->ops->event_record(device->handle, slot->moved, e->move),
+                             "mark a stream");
+}
+
+/* ---- The pieces of a put ---- */
+
+/* Where the shadow's move finds the piece's blocks. */
+static void place_aligned(const xci_device_encoder *e, book_job *job) {
+    if (!xci_device_shadow_on_device(e->shadow))
+        return;
+    if (e->side != NULL && job->slot->used > 0)
+        job->aligned =
+            xci_device_side_take(e->side, job->slot->used + job->slot->count * BLOCK_ROOM);
+    job->kept = job->aligned != NULL;
+    if (!job->kept)
+        job->aligned = e->aligned.at;
+}
+
+/* Whether all ranges of a piece are whole groups. */
+static bool whole_groups(const xci_device_encoder *e, const encode_slot *slot) {
+    const uint64_t *first = e->pending->bundle->group_first;
+    for (uint64_t r = slot->ranges.first; r < slot->ranges.end; r++) {
+        const xci_put_range *range = &e->ranges[r];
+        if (range->first != first[range->group] || range->end != first[range->group + 1])
+            return false;
     }
-    if (used < e->capacity / 3)
-        e->piece_chunks = xci_min(e->most_chunks, 2 * e->piece_chunks);
-    if (used > 0)
-        TRY(drain(e, slot, used));
-    const uint64_t count = slot->ranges.end - slot->ranges.first;
-    e->pending->encode_ns += xci_now_ns() - begun;
-    memset(e->kept, 0, count);
-    take_job job = {e, slot};
-    const xorcast_status status = xci_pool_run(e->context->shared->pool, count, take_range, &job);
-    if (xci_device_shadow_on_device(e->shadow)) {
-        const xorcast_status moved = move_shadow(e, slot);
-        if (moved < 0)
-            xci_device_shadow_lose(e->shadow);
-        TRY(moved);
-    }
+    return true;
+}
+
+static xorcast_status book_ranges(xci_device_encoder *e, const encode_slot *slot) {
+    xci_parts *parts = &e->pending->parts[XCI_FORM_PLAIN];
+    const uint64_t range_count = slot->ranges.end - slot->ranges.first;
+    book_job job = {e, slot, .part_count = parts->count - parts->hashed};
+    place_aligned(e, &job);
+    memset(e->listed, 0, range_count * sizeof *e->listed);
+    xci_pending_open_records(e->pending, e->ranges[slot->ranges.first].group,
+                             whole_groups(e, slot));
+    const xorcast_status status =
+        xci_pool_run(e->context->shared->pool, job.part_count + range_count, book_item, &job);
+    e->pending->open_records = false;
+    if (status == XORCAST_OK)
+        parts->hashed += job.part_count;
     return status;
 }
 
+/* Books the oldest piece that was received, then takes its records to their parts; the slot is free
+ * afterwards. */
+static xorcast_status book(xci_device_encoder *e) {
+    encode_slot *slot = &e->slots[e->booked++ % SLOTS];
+    TRY(wait_for(e, slot->drained, "copy blocks"));
+    if (slot->ranges.first == slot->ranges.end)
+        return move_shadow(e, slot);
+    const xorcast_status status = book_ranges(e, slot);
+    TRY(move_shadow(e, slot));
+    TRY(status);
+    TRY(xci_pending_plan(e->pending));
+    return xci_parts_copy(&e->pending->parts[XCI_FORM_PLAIN]);
+}
+
+/* One piece is booked while the next one's blocks are copied and those after it are encoded. */
 static xorcast_status run_pieces(xci_device_encoder *e) {
-    unsigned turn = 0;
-    while (e->span_count > 0 || e->slots[0].busy || e->slots[1].busy) {
-        encode_slot *slot = &e->slots[turn];
-        turn ^= 1;
-        TRY(complete(e, slot));
-        if (e->span_count > 0)
-            TRY(launch(e, slot));
+    e->launched = e->received = e->booked = 0;
+    while (e->span_count > 0 || e->booked < e->launched) {
+        while (e->span_count > 0 && e->launched < e->booked + SLOTS)
+            TRY(launch(e));
+        while (e->received < xci_min(e->launched, e->booked + 2))
+            TRY(receive(e));
+        TRY(book(e));
     }
     return XORCAST_OK;
 }
@@ -490,11 +612,12 @@ static xorcast_status come_to_rest(xci_device_encoder *e) {
     const xci_device *device = e->context->shared->device;
     const int computed = device->ops->stream_wait(device->handle, e->compute);
     const int drained = device->ops->stream_wait(device->handle, e->drain);
-    e->slots[0].busy = e->slots[1].busy = false;
-    if (computed != 0)
+    const int moved = device->ops->stream_wait(device->handle, e->move);
+    if (moved != 0)
         xci_device_shadow_lose(e->shadow);
     XCI_DEVICE(e->context, "encode weights", computed);
     XCI_DEVICE(e->context, "copy blocks", drained);
+    XCI_DEVICE(e->context, "move the shadow", moved);
     return XORCAST_OK;
 }
 

@@ -1,9 +1,10 @@
 /* Encoding on a device: what put hands over, piece by piece, beside what is published, to blocks on
  * the host and a shadow that has moved along.
  *
- *     compute stream   encode A | encode B | move shadow by A | encode C | ...
- *     drain stream              | sizes of A, blocks of A | sizes of B, ...
- *     host                                                | records of A (pool) | ...
+ *     compute stream   encode A | encode B | encode C           | encode D ...
+ *     drain stream              | sizes, blocks of A | sizes, blocks of B ...
+ *     host                                           | records of A, parts (pool) | of B ...
+ *     move stream                                                                 | shadow by A ...
  *
  * A piece is as many groups as the output buffer is expected to take; if it takes fewer, the piece
  * is cut and encoded again. pending.c owns the version; this owns device memory and streams. */
@@ -12,9 +13,13 @@
 
 #include "publish/pending.h"
 
-/* `stream` is where the caller works: put reads what is written by work that is queued there. */
-xorcast_status xci_device_encoder_open(xci_pending *pending, void *stream,
+/* `stream` is where the caller works: put reads what is written by work that is queued there.
+ * `keep_blocks`: a version's blocks stay on the device, as far as a sixteenth of the weights takes
+ * them, and its parts say where (backend/device_side.h). */
+xorcast_status xci_device_encoder_open(xci_pending *pending, void *stream, bool keep_blocks,
                                        xci_device_encoder **encoder_out);
+/* The next version begins. */
+xorcast_status xci_device_encoder_begin(xci_device_encoder *encoder);
 void xci_device_encoder_close(xci_device_encoder *encoder); /* NULL is allowed */
 
 /* Before anything of a put is booked: BAD_ARGUMENT. */

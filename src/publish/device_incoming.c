@@ -24,7 +24,10 @@ static xorcast_status open_parts(xci_device_incoming *incoming) {
     const xci_device *device = context->shared->device;
     const uint64_t table_bytes = bundle->layout.chunk_count * sizeof(uint8_t *);
     const uint64_t small_bytes = packed_chunk_count(bundle) << bundle->chunk_log2;
+    void *memory;
     TRY(list_offsets(incoming));
+    TRY(xci_allocate_array(context, bundle->tensor_count, sizeof(void *), &memory));
+    incoming->from = memory;
     TRY(xci_pinned_allocate(context, table_bytes, &incoming->pinned));
     TRY(xci_device_allocate(context, table_bytes, &incoming->table));
     TRY(xci_device_allocate(context, small_bytes, &incoming->small));
@@ -61,6 +64,7 @@ void xci_device_incoming_close(xci_device_incoming *incoming) {
     xci_pinned_release(incoming->context, &incoming->pinned);
     xci_release(incoming->context, incoming->moves);
     xci_release(incoming->context, incoming->offsets);
+    xci_release(incoming->context, incoming->from);
     *incoming = (xci_device_incoming){0};
 }
 
@@ -133,9 +137,13 @@ xorcast_status xci_device_incoming_take(xci_device_incoming *incoming, uint64_t 
     uint8_t *from = (uint8_t *)(uintptr_t)data;
     if (data == NULL && tensor->simple)
         from = tensor->regions[0].data;
+    if (from == incoming->from[t] && from != NULL)
+        return XORCAST_OK;
     for (uint64_t i = 0; i < count; i++)
         incoming->at[tensor->first_chunk + i] =
             from == NULL ? NULL : from + (i << bundle->chunk_log2);
+    incoming->from[t] = from;
+    incoming->scattered |= from == NULL;
     return XORCAST_OK;
 }
 

@@ -17,6 +17,8 @@ typedef struct xci_device_incoming {
     xci_device_memory pinned; /* the table on the host */
     xci_device_memory table;  /* and on the device */
     uint8_t **at;             /* `pinned`; NULL: scattered, gathered before it is encoded */
+    const void **from;        /* of each large tensor, what `at` says of it */
+    bool scattered;           /* some of `at` may be NULL */
     uint8_t *const *device_at;
     xci_cuda_move *moves;      /* pieces of small tensors that this put brings, to `small` */
     uint64_t move_count, moves_capacity;

@@ -29,7 +29,7 @@ static xorcast_status place(xci_device_shadow *shadow, const xorcast_bundle *bun
         shadow->twin->regions[t].kind = XCI_KIND_DEVICE;
     shadow->twin->on_device = true;
     return xci_device_loader_open(&shadow->loader, shadow->twin, shadow->map, XCI_LOAD_APPLY_OWN,
-                                  NULL, NULL);
+                                  NULL);
 }
 
 /* Each chunk from its place in the bundle to its place in the shadow. */

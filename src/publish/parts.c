@@ -3,86 +3,158 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/pool.h"
 
-/* Groups [first, end) of the layout, those among them that changed. */
-typedef struct planned_part {
-    uint64_t first, end, payload_bytes;
-    xci_part part;
-    xci_blob *blob;
-} planned_part;
+#define PART_ROOM (XCI_PART_BYTES + (UINT64_C(256) << 10)) /* the record that closes a part too */
+#define COPY_RUN UINT64_C(4) /* groups that one worker copies at a time */
 
-typedef struct plan {
-    xci_shadow *shadow;
-    xci_form form;
-    planned_part *parts;
-    uint64_t count, capacity_bytes;
-} plan;
+static xorcast_context *context_of(const xci_parts *parts) {
+    return xci_shadow_bundle(parts->shadow)->context;
+}
 
-static xorcast_status add_planned(plan *p, const planned_part *part) {
-    void *memory = p->parts;
-    const xorcast_status status =
-        xci_reserve(xci_shadow_bundle(p->shadow)->context, &memory, &p->capacity_bytes,
-                    (p->count + 1) * sizeof(planned_part));
-    p->parts = memory;
+xorcast_status xci_parts_open(xci_parts *parts, xci_shadow *shadow, xci_form form) {
+    void *memory;
+    *parts = (xci_parts){.shadow = shadow, .form = form};
+    TRY(xci_allocate_array(context_of(parts), xci_shadow_bundle(shadow)->layout.group_count,
+                           sizeof *parts->places, &memory));
+    parts->places = memory;
+    return xci_shelf_open(context_of(parts), &parts->shelf);
+}
+
+static void drop_blobs(xci_parts *parts) {
+    for (uint64_t i = 0; i < parts->count; i++)
+        xci_blob_drop(parts->planned[i].blob);
+    xci_blob_drop(parts->open.blob);
+    for (xci_blob *blob = parts->outgrown, *next; blob != NULL; blob = next) {
+        next = blob->next;
+        xci_blob_drop(blob);
+    }
+    parts->outgrown = NULL;
+    parts->open = (xci_planned_part){0};
+    parts->open_room = parts->count = parts->hashed = parts->copied = parts->next_group = 0;
+}
+
+void xci_parts_close(xci_parts *parts) {
+    if (parts->shadow == NULL)
+        return;
+    drop_blobs(parts);
+    xci_release(context_of(parts), parts->planned);
+    xci_release(context_of(parts), parts->places);
+    xci_shelf_close(parts->shelf);
+    *parts = (xci_parts){0};
+}
+
+void xci_parts_reset(xci_parts *parts) {
+    if (parts->shadow == NULL)
+        return;
+    drop_blobs(parts);
+    xci_shelf_turn(parts->shelf);
+}
+
+/* ---- Planning ---- */
+
+static xorcast_status close_open(xci_parts *parts) {
+    void *memory = parts->planned;
+    const xorcast_status status = xci_reserve(context_of(parts), &memory, &parts->capacity_bytes,
+                                              (parts->count + 1) * sizeof(xci_planned_part));
+    parts->planned = memory;
     TRY(status);
-    p->parts[p->count++] = *part;
+    parts->open.blob->size = parts->open.part.bytes;
+    parts->planned[parts->count++] = parts->open;
+    parts->open = (xci_planned_part){0};
+    parts->open_room = 0;
     return XORCAST_OK;
+}
+
+/* Room for a record in the open part; `expected` bytes, it among them, are known to come. */
+static xorcast_status make_room(xci_parts *parts, uint64_t bytes, uint64_t expected) {
+    xci_planned_part *open = &parts->open;
+    const uint64_t needed = open->part.bytes + bytes;
+    xci_blob *blob;
+    if (needed <= parts->open_room)
+        return XORCAST_OK;
+    const uint64_t room = xci_max(needed, xci_min(open->part.bytes + expected, PART_ROOM));
+    TRY(xci_shelf_blob(parts->shelf, context_of(parts), room, &blob));
+    if (parts->side != NULL)
+        blob->side = xci_device_side_refer(parts->side);
+    if (open->blob != NULL) {
+        memcpy(blob->bytes, open->blob->bytes, open->part.bytes);
+        open->blob->next = parts->outgrown;
+        parts->outgrown = open->blob;
+    }
+    open->blob = blob;
+    parts->open_room = room;
+    return XORCAST_OK;
+}
+
+static const xci_written *written_of(const xci_parts *parts, uint64_t group) {
+    const xci_ahead *ahead = xci_shadow_ahead(parts->shadow, group);
+    return ahead->record.block_count > 0 ? &ahead->written[parts->form] : NULL;
 }
 
 /* The same cuts as a delta writer makes of the records one by one. */
-static xorcast_status make_plan(plan *p) {
-    const uint64_t group_count = xci_shadow_bundle(p->shadow)->layout.group_count;
-    planned_part open = {0};
-    for (uint64_t g = 0; g < group_count; g++) {
-        const xci_ahead *ahead = xci_shadow_ahead(p->shadow, g);
-        if (ahead->record.block_count == 0)
+xorcast_status xci_parts_plan(xci_parts *parts, uint64_t end) {
+    xci_planned_part *open = &parts->open;
+    uint64_t expected = 0;
+    for (uint64_t g = parts->next_group; g < end; g++)
+        expected += written_of(parts, g) != NULL ? written_of(parts, g)->count : 0;
+    for (; parts->next_group < end; parts->next_group++) {
+        const xci_written *written = written_of(parts, parts->next_group);
+        parts->places[parts->next_group] = NULL;
+        if (written == NULL)
             continue;
-        open.part.bytes += ahead->written[p->form].count;
-        open.part.group_count++;
-        open.payload_bytes += ahead->written[p->form].payload_bytes;
-        open.end = g + 1;
-        if (open.part.bytes < XCI_PART_BYTES)
-            continue;
-        TRY(add_planned(p, &open));
-        open = (planned_part){.first = g + 1};
+        TRY(make_room(parts, written->count, expected));
+        parts->places[parts->next_group] = open->blob->bytes + open->part.bytes;
+        open->part.bytes += written->count;
+        open->part.group_count++;
+        open->payload_bytes += written->payload_bytes;
+        expected -= written->count;
+        if (open->part.bytes >= XCI_PART_BYTES)
+            TRY(close_open(parts));
     }
-    return open.part.bytes > 0 ? add_planned(p, &open) : XORCAST_OK;
+    return XORCAST_OK;
 }
 
-static xorcast_status fill_part(void *user, uint64_t index, uint32_t worker) {
+/* ---- Filling ---- */
+
+static xorcast_status copy_run(void *user, uint64_t index, uint32_t worker) {
     (void)worker;
-    plan *p = user;
-    planned_part *planned = &p->parts[index];
-    xorcast_context *context = xci_shadow_bundle(p->shadow)->context;
-    TRY(xci_blob_create(context, planned->part.bytes, &planned->blob));
-    uint8_t *at = planned->blob->bytes;
-    for (uint64_t g = planned->first; g < planned->end; g++) {
-        const xci_ahead *ahead = xci_shadow_ahead(p->shadow, g);
-        if (ahead->record.block_count == 0)
-            continue;
-        const xci_written *written = &ahead->written[p->form];
-        memcpy(at, written->bytes, written->count);
-        at += written->count;
-    }
+    xci_parts *parts = user;
+    const uint64_t first = parts->copied + index * COPY_RUN;
+    for (uint64_t g = first; g < xci_min(first + COPY_RUN, parts->next_group); g++)
+        if (parts->places[g] != NULL)
+            xci_ahead_copy(xci_shadow_ahead(parts->shadow, g), parts->form, parts->places[g]);
+    return XORCAST_OK;
+}
+
+xorcast_status xci_parts_copy(xci_parts *parts) {
+    TRY(xci_pool_run(context_of(parts)->shared->pool,
+                     xci_divide_up(parts->next_group - parts->copied, COPY_RUN), copy_run, parts));
+    parts->copied = parts->next_group;
+    return XORCAST_OK;
+}
+
+void xci_parts_hash(xci_parts *parts, uint64_t index) {
+    xci_planned_part *planned = &parts->planned[parts->hashed + index];
     planned->part.hash = xci_hash_of(planned->blob->bytes, planned->part.bytes);
+}
+
+static xorcast_status hash_item(void *user, uint64_t index, uint32_t worker) {
+    (void)worker;
+    xci_parts_hash(user, index);
     return XORCAST_OK;
 }
 
-static xorcast_status write_parts(plan *p, xci_delta_writer *writer) {
-    TRY(make_plan(p));
-    TRY(xci_pool_run(xci_shadow_bundle(p->shadow)->context->shared->pool, p->count, fill_part, p));
-    for (uint64_t i = 0; i < p->count; i++)
-        TRY(xci_delta_writer_add_part(writer, p->parts[i].blob, &p->parts[i].part,
-                                      p->parts[i].payload_bytes));
+xorcast_status xci_parts_write(xci_parts *parts, xci_delta_writer *writer) {
+    if (parts->open.part.bytes > 0)
+        TRY(close_open(parts));
+    TRY(xci_parts_copy(parts));
+    TRY(xci_pool_run(context_of(parts)->shared->pool, parts->count - parts->hashed, hash_item,
+                     parts));
+    parts->hashed = parts->count;
+    for (uint64_t i = 0; i < parts->count; i++)
+        TRY(xci_delta_writer_add_part(writer, parts->planned[i].blob, &parts->planned[i].part,
+                                      parts->planned[i].payload_bytes));
     return XORCAST_OK;
-}
-
-xorcast_status xci_parts_write(xci_shadow *shadow, xci_form form, xci_delta_writer *writer) {
-    plan p = {.shadow = shadow, .form = form};
-    const xorcast_status status = write_parts(&p, writer);
-    for (uint64_t i = 0; i < p.count; i++)
-        xci_blob_drop(p.parts[i].blob);
-    xci_release(xci_shadow_bundle(shadow)->context, p.parts);
-    return status;
 }

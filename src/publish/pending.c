@@ -19,7 +19,7 @@ static uint64_t packed_chunk_count(const xorcast_bundle *bundle) {
 }
 
 static xorcast_status open_parts(xci_pending *pending, const xorcast_encoding *encoding,
-                                 bool measure_bound, void *stream) {
+                                 bool measure_bound, void *stream, bool one_process) {
     xorcast_bundle *bundle = pending->bundle;
     xorcast_context *context = bundle->context;
     void *memory;
@@ -34,22 +34,25 @@ static xorcast_status open_parts(xci_pending *pending, const xorcast_encoding *e
     pending->seen = memory;
     TRY(xci_allocate_array(context, bundle->layout.group_count, sizeof(uint64_t), &memory));
     pending->chunks_left = memory;
+    TRY(xci_allocate_array(context, xci_context_threads(context), sizeof(xci_put_sums), &memory));
+    pending->sums = memory;
     TRY(xci_encode_workers_open(bundle, encoding, &pending->workers));
+    for (uint32_t form = 0; form <= encoding->old_weights; form++)
+        TRY(xci_parts_open(&pending->parts[form], pending->shadow, form));
     if (measure_bound)
         TRY(xci_bound_open(bundle, &pending->bound));
-    xci_pending_reset(pending);
-    return bundle->on_device ? xci_device_encoder_open(pending, stream, &pending->device)
-                             : XORCAST_OK;
+    return bundle->on_device
+               ? xci_device_encoder_open(pending, stream, one_process, &pending->device)
+               : XORCAST_OK;
 }
 
 xorcast_status xci_pending_open(xci_pending *pending, xorcast_bundle *bundle, xci_shadow *shadow,
-                                const xorcast_encoding *encoding, bool measure_bound,
-                                void *stream) {
+                                const xorcast_encoding *encoding, bool measure_bound, void *stream,
+                                bool one_process) {
     memset(pending, 0, sizeof *pending);
     pending->bundle = bundle;
     pending->shadow = shadow;
-    pthread_mutex_init(&pending->lock, NULL);
-    const xorcast_status status = open_parts(pending, encoding, measure_bound, stream);
+    const xorcast_status status = open_parts(pending, encoding, measure_bound, stream, one_process);
     if (status < 0)
         xci_pending_close(pending);
     return status;
@@ -63,15 +66,17 @@ void xci_pending_close(xci_pending *pending) {
     xorcast_bundle_destroy(pending->incoming);
     xci_bound_close(context, pending->bound);
     xci_encode_workers_close(context, pending->workers);
+    for (uint32_t form = 0; form < 2; form++)
+        xci_parts_close(&pending->parts[form]);
     xci_release(context, pending->small);
     xci_release(context, pending->small_left);
     xci_release(context, pending->seen);
     xci_release(context, pending->chunks_left);
-    pthread_mutex_destroy(&pending->lock);
+    xci_release(context, pending->sums);
     memset(pending, 0, sizeof *pending);
 }
 
-void xci_pending_reset(xci_pending *pending) {
+xorcast_status xci_pending_begin(xci_pending *pending) {
     const xorcast_bundle *bundle = pending->bundle;
     for (uint64_t g = 0; g < bundle->layout.group_count; g++)
         pending->chunks_left[g] = bundle->group_first[g + 1] - bundle->group_first[g];
@@ -81,12 +86,14 @@ void xci_pending_reset(xci_pending *pending) {
         memset(pending->seen, 0, bundle->tensor_count);
     for (uint32_t i = 0; i < xci_context_threads(bundle->context); i++)
         xci_group_writer_reset(&pending->workers[i].writer);
-    pending->seen_count = 0;
-    memset(&pending->counts, 0, sizeof pending->counts);
-    memset(pending->encoded_bytes, 0, sizeof pending->encoded_bytes);
-    pending->put_ns = pending->encode_ns = pending->frame_ns = pending->bound_ns = 0;
+    for (uint32_t form = 0; form < 2; form++)
+        xci_parts_reset(&pending->parts[form]);
+    memset(pending->sums, 0, xci_context_threads(bundle->context) * sizeof *pending->sums);
+    pending->seen_count = pending->put_ns = 0;
+    pending->open_records = false;
     if (pending->bound != NULL)
         xci_bound_reset(pending->bound, pending->bundle);
+    return pending->device != NULL ? xci_device_encoder_begin(pending->device) : XORCAST_OK;
 }
 
 xorcast_status xci_pending_check(xci_pending *pending) {
@@ -114,14 +121,19 @@ static xorcast_status write_forms(xci_pending *pending, xci_encode_worker *worke
         TRY(xci_encode_old(worker, xci_shadow_bundle(pending->shadow), listed, &old));
         TRY(xci_group_write(&worker->writer, listed, old, record_out, &written[XCI_FORM_BESIDE]));
     }
-    return xci_group_write(&worker->writer, listed, NULL, record_out, &written[XCI_FORM_PLAIN]);
+    return pending->open_records
+               ? xci_group_write_open(&worker->writer, listed, record_out, &written[XCI_FORM_PLAIN])
+               : xci_group_write(&worker->writer, listed, NULL, record_out,
+                                 &written[XCI_FORM_PLAIN]);
 }
 
 /* The record of a group whose chunks have all been seen: to its written forms, which the shadow
  * keeps. */
-static xorcast_status write_group(xci_pending *pending, xci_encode_worker *worker, xci_ahead *ahead,
+static xorcast_status write_group(xci_pending *pending, uint32_t worker_index, xci_ahead *ahead,
                                   const xci_record *listed) {
     xorcast_context *context = pending->bundle->context;
+    xci_encode_worker *worker = &pending->workers[worker_index];
+    xci_put_sums *sums = &pending->sums[worker_index];
     const uint64_t begun = xci_now_ns();
     if (pending->bound != NULL)
         TRY(xci_bound_add(pending->bound, pending->bundle, listed));
@@ -131,24 +143,21 @@ static xorcast_status write_group(xci_pending *pending, xci_encode_worker *worke
     xorcast_status status = write_forms(pending, worker, listed, &record, written);
     if (status == XORCAST_OK)
         status = xci_ahead_whole(ahead, context, worker->writer.arena, &record, written);
-    pthread_mutex_lock(&pending->lock);
     for (uint32_t form = 0; form < 2; form++)
-        pending->encoded_bytes[form] += written[form].raw_bytes;
-    pending->bound_ns += measured - begun;
-    pending->frame_ns += xci_now_ns() - measured;
-    pthread_mutex_unlock(&pending->lock);
+        sums->encoded_bytes[form] += written[form].raw_bytes;
+    sums->bound_ns += measured - begun;
+    sums->frame_ns += xci_now_ns() - measured;
     return status;
 }
 
-static xorcast_status write_joined(xci_pending *pending, xci_encode_worker *worker,
-                                   uint64_t group) {
+static xorcast_status write_joined(xci_pending *pending, uint32_t worker_index, uint64_t group) {
     xci_ahead *ahead = xci_shadow_ahead(pending->shadow, group);
     xci_record record;
     void *memory;
     if (ahead->pieces == NULL)
         return XORCAST_OK;
     TRY(xci_ahead_join(ahead, pending->bundle->context, group, &record, &memory));
-    const xorcast_status status = write_group(pending, worker, ahead, &record);
+    const xorcast_status status = write_group(pending, worker_index, ahead, &record);
     xci_release(pending->bundle->context, memory);
     return status;
 }
@@ -172,11 +181,24 @@ static void count_kept(xci_pending *pending, const xci_put_range *range, xci_pie
     }
 }
 
-static void add_sums(xci_pending *pending, const xci_piece *piece, uint64_t encode_ns) {
-    pthread_mutex_lock(&pending->lock);
-    xci_counts_add(&pending->counts, &piece->counts);
-    pending->encode_ns += encode_ns;
-    pthread_mutex_unlock(&pending->lock);
+static void add_sums(xci_put_sums *sums, const xci_piece *piece, uint64_t encode_ns) {
+    xci_counts_add(&sums->counts, &piece->counts);
+    xci_digest_merge(&sums->change, &piece->change);
+    sums->encode_ns += encode_ns;
+}
+
+void xci_pending_sums(const xci_pending *pending, xci_put_sums *sums_out) {
+    memset(sums_out, 0, sizeof *sums_out);
+    for (uint32_t i = 0; i < xci_context_threads(pending->bundle->context); i++) {
+        const xci_put_sums *one = &pending->sums[i];
+        xci_counts_add(&sums_out->counts, &one->counts);
+        xci_digest_merge(&sums_out->change, &one->change);
+        for (uint32_t form = 0; form < 2; form++)
+            sums_out->encoded_bytes[form] += one->encoded_bytes[form];
+        sums_out->encode_ns += one->encode_ns;
+        sums_out->frame_ns += one->frame_ns;
+        sums_out->bound_ns += one->bound_ns;
+    }
 }
 
 xorcast_status xci_pending_book(xci_pending *pending, const xci_put_range *range,
@@ -185,10 +207,10 @@ xorcast_status xci_pending_book(xci_pending *pending, const xci_put_range *range
     const uint64_t *first = &pending->bundle->group_first[range->group];
     const bool whole = range->first == first[0] && range->end == first[1];
     if (piece->record.block_count > 0)
-        TRY(whole ? write_group(pending, &pending->workers[worker_index], ahead, &piece->record)
+        TRY(whole ? write_group(pending, worker_index, ahead, &piece->record)
                   : xci_ahead_add(ahead, pending->bundle->context, &piece->record));
     xci_digest_merge(&ahead->change, &piece->change);
-    add_sums(pending, piece, encode_ns);
+    add_sums(&pending->sums[worker_index], piece, encode_ns);
     return XORCAST_OK;
 }
 
@@ -197,7 +219,22 @@ xorcast_status xci_pending_seen(xci_pending *pending, const xci_put_range *range
     pending->chunks_left[range->group] -= range->end - range->first;
     if (pending->chunks_left[range->group] > 0)
         return XORCAST_OK;
-    return write_joined(pending, &pending->workers[worker_index], range->group);
+    return write_joined(pending, worker_index, range->group);
+}
+
+void xci_pending_open_records(xci_pending *pending, uint64_t group, bool whole) {
+    pending->open_records = whole && pending->parts[XCI_FORM_PLAIN].next_group == group &&
+                            xci_group_writer_is_plain(&pending->workers[0].writer);
+}
+
+xorcast_status xci_pending_plan(xci_pending *pending) {
+    const uint64_t group_count = pending->bundle->layout.group_count;
+    uint64_t whole = pending->parts[XCI_FORM_PLAIN].next_group;
+    while (whole < group_count && pending->chunks_left[whole] == 0)
+        whole++;
+    for (uint32_t form = 0; form <= pending->workers[0].writer.encoding.old_weights; form++)
+        TRY(xci_parts_plan(&pending->parts[form], whole));
+    return XORCAST_OK;
 }
 
 /* Encodes a range, moves the shadow and keeps the blocks; or none of it. */
@@ -225,7 +262,7 @@ static xorcast_status encode_range(void *user, uint64_t index, uint32_t worker_i
     /* A packed chunk may hold tensors that were put before: it is always encoded. */
     if (job->keep && range->first < pending->bundle->whole_chunk_count) {
         count_kept(pending, range, &piece);
-        add_sums(pending, &piece, 0);
+        add_sums(&pending->sums[worker_index], &piece, 0);
     } else {
         status = encode_changes(pending, range, worker_index, &piece);
     }

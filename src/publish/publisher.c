@@ -129,7 +129,8 @@ static xorcast_status open_all(xorcast_publisher *publisher, const char *url,
     publisher->version.step = options->step;
     publisher->version.digest = xci_shadow_digest(publisher->shadow);
     TRY(xci_pending_open(&publisher->pending, publisher->bundle, publisher->shadow,
-                         &publisher->encoding, options->measure_bound != 0, options->stream));
+                         &publisher->encoding, options->measure_bound != 0, options->stream,
+                         publisher->link->one_process));
     /* The log is complete before the link answers anyone; it gets its host right after. */
     TRY(xci_version_log_open(context, publisher->link, log_bytes, &publisher->version,
                              &publisher->log));
@@ -187,7 +188,7 @@ xorcast_status xorcast_publisher_begin(xorcast_publisher *publisher, uint64_t st
              "step %llu does not follow %llu, which is published; steps only grow",
              (unsigned long long)step, (unsigned long long)publisher->version.step);
     TRY(xci_shadow_check(publisher->shadow, context));
-    xci_pending_reset(&publisher->pending);
+    TRY(xci_pending_begin(&publisher->pending));
     publisher->open_step = step;
     publisher->is_open = true;
     publisher->spoiled = false;
@@ -251,18 +252,19 @@ static void fill_manifest(xorcast_publisher *publisher, xci_form form, xci_manif
     const bool beside = form == XCI_FORM_BESIDE;
     const xorcast_layout *layout = &publisher->bundle->layout;
     xorcast_delta_info *info = &manifest->info;
+    xci_put_sums sums;
+    xci_pending_sums(&publisher->pending, &sums);
     info->base = info->target = publisher->version;
     info->target.step = publisher->open_step;
-    for (uint64_t g = 0; g < layout->group_count; g++)
-        xci_digest_merge(&info->target.digest, &xci_shadow_ahead(publisher->shadow, g)->change);
+    xci_digest_merge(&info->target.digest, &sums.change);
     memcpy(info->base_fingerprint, layout->fingerprint, sizeof layout->fingerprint);
     memcpy(info->target_fingerprint, layout->fingerprint, sizeof layout->fingerprint);
-    info->counts = publisher->pending.counts;
+    info->counts = sums.counts;
     info->chunk_bytes = layout->chunk_bytes;
     info->group_bytes = layout->group_bytes;
     info->needs_old_weights = beside;
     info->offers_old_weights = !beside && publisher->encoding.old_weights == 1;
-    info->chunk_encoded_bytes = publisher->pending.encoded_bytes[form];
+    info->chunk_encoded_bytes = sums.encoded_bytes[form];
     manifest->encoding = info->asked = publisher->encoding;
     manifest->layout_group_count = layout->group_count;
     manifest->layout_chunk_count = layout->chunk_count;
@@ -272,7 +274,7 @@ static void fill_manifest(xorcast_publisher *publisher, xci_form form, xci_manif
 static xorcast_status put_objects(publication *p) {
     xorcast_publisher *publisher = p->publisher;
     fill_manifest(publisher, p->form, &p->manifest);
-    TRY(xci_parts_write(publisher->shadow, p->form, &p->writer));
+    TRY(xci_parts_write(&publisher->pending.parts[p->form], &p->writer));
     xci_blob *manifest;
     char name[XCI_OBJECT_NAME_BYTES];
     TRY(xci_delta_writer_finish(&p->writer, &p->manifest, &manifest));
@@ -298,6 +300,7 @@ static xorcast_status publish(publication *p, publication *beside) {
     xorcast_publisher *publisher = p->publisher;
     const bool two = publisher->encoding.old_weights == 1;
     TRY(xci_pending_check(&publisher->pending));
+    TRY(xci_pending_plan(&publisher->pending));
     if (two)
         TRY(put_objects(beside));
     TRY(put_objects(p));
@@ -314,14 +317,16 @@ static void note_stats(xorcast_publisher *publisher, const xci_manifest *manifes
                        uint64_t frame_ns) {
     xorcast_publisher_stats *stats = &publisher->stats;
     const xci_pending *pending = &publisher->pending;
+    xci_put_sums sums;
+    xci_pending_sums(pending, &sums);
     stats->delta = manifest->info;
     if (pending->bound != NULL)
         stats->delta.entropy_bound_bytes = xci_bound_bytes(pending->bound, publisher->bundle);
     /* Workers do all of it at once: put's time by the clock is split as their time was spent. */
-    const double work = (double)(pending->encode_ns + pending->frame_ns + pending->bound_ns);
+    const double work = (double)(sums.encode_ns + sums.frame_ns + sums.bound_ns);
     const double share = work > 0 ? (double)pending->put_ns / work : 0;
-    stats->encode_ns = (uint64_t)(share * (double)pending->encode_ns);
-    stats->frame_ns = (uint64_t)(share * (double)pending->frame_ns) + frame_ns;
+    stats->encode_ns = (uint64_t)(share * (double)sums.encode_ns);
+    stats->frame_ns = (uint64_t)(share * (double)sums.frame_ns) + frame_ns;
 }
 
 xorcast_status xorcast_publisher_finish(xorcast_publisher *publisher,

@@ -11,6 +11,7 @@
 
 #define STRIPES 64u
 #define DIGEST_ENTRY_BYTES 24u
+#define SETTLE_RUN UINT64_C(512) /* groups that one worker settles at a time */
 
 typedef struct group_state {
     uint64_t step; /* the version that changed it last */
@@ -184,17 +185,33 @@ void xci_shadow_move(xci_shadow *shadow, uint32_t worker, const xci_record *reco
                 xorcast_status_name(status));
 }
 
-void xci_shadow_settle(xci_shadow *shadow, const xorcast_version *target) {
-    for (uint64_t g = 0; g < shadow->group_count; g++) {
+typedef struct settle_job {
+    xci_shadow *shadow;
+    uint64_t step;
+} settle_job;
+
+static xorcast_status settle_run(void *user, uint64_t index, uint32_t worker) {
+    (void)worker;
+    const settle_job *job = user;
+    xci_shadow *shadow = job->shadow;
+    const uint64_t end = xci_min((index + 1) * SETTLE_RUN, shadow->group_count);
+    for (uint64_t g = index * SETTLE_RUN; g < end; g++) {
         group_state *state = &shadow->groups[g];
         xci_shadow_lock(shadow, g);
         if (state->ahead.record.block_count > 0) {
-            state->step = target->step;
+            state->step = job->step;
             xci_digest_merge(&state->digest, &state->ahead.change);
         }
         xci_ahead_drop(&state->ahead, shadow->context);
         xci_shadow_unlock(shadow, g);
     }
+    return XORCAST_OK;
+}
+
+void xci_shadow_settle(xci_shadow *shadow, const xorcast_version *target) {
+    settle_job job = {shadow, target->step};
+    (void)xci_pool_run(shadow->context->shared->pool,
+                       xci_divide_up(shadow->group_count, SETTLE_RUN), settle_run, &job);
     shadow->digest = target->digest;
     atomic_store(&shadow->step, target->step);
 }

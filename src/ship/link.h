@@ -47,6 +47,7 @@ typedef struct xci_peer xci_peer;
 
 typedef struct xci_link {
     const char *scheme; /* with its colon */
+    bool one_process;   /* subscribers get the very blobs that were put, with their sides */
 
     /* LINK_REFUSED: the address or name is taken, or is not loopback and `insecure` is not set.
      * `serve` is copied, NULL as one without `get`. */

@@ -6,25 +6,48 @@
 
 #include "subscribe/chain.h"
 
+/* Parts on their way to the stage, which takes some at a time. */
 typedef struct direct {
     xci_stage *stage;
     const xci_manifest *manifest;
+    xci_blob *held[XCI_STAGE_PARTS];
+    uint64_t first, count;
 } direct;
 
-static xorcast_status stage_blob(void *user, uint64_t part, const xci_blob *blob) {
-    const direct *d = user;
-    return xci_stage_part(d->stage, d->manifest, part, blob->bytes, blob->size);
+static void drop_held(direct *d) {
+    for (uint64_t i = 0; i < d->count; i++)
+        xci_blob_drop(d->held[i]);
+    d->first += d->count;
+    d->count = 0;
+}
+
+static xorcast_status stage_held(direct *d) {
+    xci_part_bytes parts[XCI_STAGE_PARTS];
+    for (uint64_t i = 0; i < d->count; i++)
+        parts[i] = (xci_part_bytes){d->held[i]->bytes, d->held[i]->size, d->held[i]->side};
+    const xorcast_status status = xci_stage_parts(d->stage, d->manifest, d->first, d->count, parts);
+    drop_held(d);
+    return status;
+}
+
+static xorcast_status take_part(void *user, uint64_t part, xci_blob *blob) {
+    direct *d = user;
+    d->held[d->count++] = xci_blob_hold(blob);
+    const bool last = part + 1 == d->manifest->info.part_count;
+    return d->count == d->stage->parts_at_a_time || last ? stage_held(d) : XORCAST_OK;
 }
 
 static xorcast_status stage_one(xci_stage *stage, xci_feed *feed, xci_chain *chain,
                                 const xorcast_version *from, uint64_t deadline_ns) {
-    direct d = {stage, &chain->links[0].manifest};
+    direct d = {.stage = stage, .manifest = &chain->links[0].manifest};
     /* Old weights on a device are far from the host, which decodes. */
     if (d.manifest->info.offers_old_weights && stage->bundle->complete &&
         !stage->bundle->on_device)
         TRY(xci_chain_take_beside(chain, feed, deadline_ns));
     TRY(xci_stage_begin(stage, d.manifest, &from->digest));
-    TRY(xci_chain_fetch(chain, feed, 0, deadline_ns, stage_blob, &d));
+    const xorcast_status fetched = xci_chain_fetch(chain, feed, 0, deadline_ns, take_part, &d);
+    drop_held(&d);
+    TRY(fetched);
     return xci_stage_finish(stage, d.manifest);
 }
 

@@ -89,7 +89,7 @@ xorcast_status xci_chain_take_beside(xci_chain *chain, xci_feed *feed, uint64_t 
 
 typedef struct fetch {
     xci_chain_link *link;
-    xorcast_status (*take)(void *user, uint64_t part, const xci_blob *blob);
+    xorcast_status (*take)(void *user, uint64_t part, xci_blob *blob);
     void *user;
 } fetch;
 
@@ -103,18 +103,18 @@ static uint64_t part_limit(void *user, uint64_t index) {
     return f->link->manifest.parts[index].bytes;
 }
 
-static xorcast_status take_part(void *user, uint64_t index, const xci_blob *blob) {
+static xorcast_status take_part(void *user, uint64_t index, xci_blob *blob) {
     const fetch *f = user;
     if (f->take != NULL)
         return f->take(f->user, index, blob);
-    f->link->parts[index] = xci_blob_hold((xci_blob *)(uintptr_t)blob);
+    f->link->parts[index] = xci_blob_hold(blob);
     return XORCAST_OK;
 }
 
-xorcast_status
-xci_chain_fetch(xci_chain *chain, xci_feed *feed, uint64_t index, uint64_t deadline_ns,
-                xorcast_status (*take)(void *user, uint64_t part, const xci_blob *blob),
-                void *user) {
+xorcast_status xci_chain_fetch(xci_chain *chain, xci_feed *feed, uint64_t index,
+                               uint64_t deadline_ns,
+                               xorcast_status (*take)(void *user, uint64_t part, xci_blob *blob),
+                               void *user) {
     fetch f = {&chain->links[index], take, user};
     const xci_series series = {f.link->part_count, part_name, part_limit, take_part, &f};
     if (take == NULL) {

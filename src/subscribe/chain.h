@@ -31,10 +31,10 @@ xorcast_status xci_chain_take_beside(xci_chain *chain, xci_feed *feed, uint64_t 
 void xci_chain_close(xci_chain *chain);
 
 /* The parts of link `index`, each handed to `take`, or kept in the link if `take` is NULL. */
-xorcast_status
-xci_chain_fetch(xci_chain *chain, xci_feed *feed, uint64_t index, uint64_t deadline_ns,
-                xorcast_status (*take)(void *user, uint64_t part, const xci_blob *blob),
-                void *user);
+xorcast_status xci_chain_fetch(xci_chain *chain, xci_feed *feed, uint64_t index,
+                               uint64_t deadline_ns,
+                               xorcast_status (*take)(void *user, uint64_t part, xci_blob *blob),
+                               void *user);
 /* A link whose parts are kept, as a delta. */
 xorcast_source xci_chain_source(xci_chain_link *link);
 

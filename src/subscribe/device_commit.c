@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "bundle/device_map.h"
+#include "delta/device_load.h"
 
 #define POLL_NS 20000 /* a fraction of the shortest pause */
 
@@ -41,13 +42,12 @@ void xci_device_commit_close(xci_device_commit *commit) {
     *commit = (xci_device_commit){0};
 }
 
-xorcast_status xci_device_commit_prepare(xci_device_commit *commit, const xci_stage *stage) {
+/* A list of what the stage did not have in one. */
+static xorcast_status send_list(xci_device_commit *commit, const xci_stage *stage) {
     xorcast_context *context = commit->context;
     const xci_device *device = context->shared->device;
     const uint64_t bytes = stage->ready_count * sizeof(xci_cuda_block);
     void *memory;
-    commit->count = 0;
-    commit->launched = false;
     TRY(xci_device_reserve(context, &commit->table, bytes));
     TRY(xci_allocate(context, bytes, &memory));
     xci_cuda_block *table = memory;
@@ -62,7 +62,18 @@ xorcast_status xci_device_commit_prepare(xci_device_commit *commit, const xci_st
             context, device->ops->copy_now(device->handle, commit->table.at, table, bytes),
             "copy a table");
     xci_release(context, memory);
-    TRY(status);
+    commit->blocks = (const xci_cuda_block *)(const void *)commit->table.at;
+    return status;
+}
+
+xorcast_status xci_device_commit_prepare(xci_device_commit *commit, const xci_stage *stage) {
+    const xci_device_loader *loader = stage->loader;
+    commit->count = 0;
+    commit->launched = false;
+    if (loader->list_whole)
+        commit->blocks = (const xci_cuda_block *)(const void *)loader->list.at;
+    else
+        TRY(send_list(commit, stage));
     commit->count = stage->ready_count;
     return XORCAST_OK;
 }
@@ -73,7 +84,7 @@ static xci_cuda_block_call call_of(const xci_device_commit *commit) {
     const xci_device_map *map = commit->bundle->map;
     return (xci_cuda_block_call){.grid = map->grid,
                                  .places = map->places,
-                                 .blocks = (const xci_cuda_block *)(const void *)commit->table.at,
+                                 .blocks = commit->blocks,
                                  .count = commit->count,
                                  .progress = (uint64_t *)(void *)commit->progress.at};
 }

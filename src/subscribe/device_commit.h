@@ -10,7 +10,8 @@
 typedef struct xci_device_commit {
     xorcast_context *context;
     xorcast_bundle *bundle;
-    xci_device_memory table;    /* blocks of what is staged */
+    const xci_cuda_block *blocks; /* of what is staged: the stage's list, or */
+    xci_device_memory table;      /* one of our own */
     xci_device_memory progress; /* 8 bytes, and on the host: */
     xci_device_memory pinned;
     void *stream;               /* our own, for what does not belong to the pause */

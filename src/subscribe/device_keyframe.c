@@ -6,12 +6,20 @@
 #include "base/bytes.h"
 #include "base/digest.h"
 
-static xorcast_status book(void *user, const xci_cuda_block *blocks, const xci_cuda_result *results,
-                           uint64_t count) {
+static xorcast_status expect(void *user, uint64_t count) {
+    (void)user;
+    (void)count;
+    return XORCAST_OK;
+}
+
+/* Every chunk once in a delta, and a batch is of one delta. */
+static void take(void *user, uint64_t first, const xci_cuda_block *blocks,
+                 const xci_cuda_result *results, uint64_t count, uint32_t worker) {
+    (void)first;
+    (void)worker;
     xci_device_keyframe *keyframe = user;
     for (uint64_t i = 0; i < count; i++)
         xci_digest_merge(&keyframe->chunk_digests[blocks[i].chunk], &results[i].change);
-    return XORCAST_OK;
 }
 
 /* Chunks lie this far from each other: whole words can be copied. */
@@ -30,8 +38,8 @@ static xorcast_status open_parts(xci_device_keyframe *keyframe) {
     const uint64_t bytes =
         addresses_bytes(bundle) + bundle->group_size_max + bundle->group_chunks_max * 64;
     TRY(xci_device_scanner_open(&keyframe->scanner, context));
-    TRY(xci_device_loader_open(&keyframe->loader, bundle, bundle->map, XCI_LOAD_APPLY, book,
-                               keyframe));
+    const xci_load_taker taker = {expect, take, keyframe};
+    TRY(xci_device_loader_open(&keyframe->loader, bundle, bundle->map, XCI_LOAD_APPLY, &taker));
     XCI_DEVICE(context, "make a stream",
                device->ops->stream_open(device->handle, &keyframe->stream));
     TRY(xci_pinned_allocate(context, bytes, &keyframe->pinned));

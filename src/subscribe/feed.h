@@ -30,13 +30,13 @@ xorcast_status xci_feed_connect(xci_feed *feed, uint64_t deadline_ns);
 xorcast_status xci_feed_get(xci_feed *feed, const char *name, uint64_t limit_bytes,
                             uint64_t deadline_ns, xci_blob **blob_out);
 
-/* Many objects, in order: `name` writes the name of object i, `take` gets its bytes (the blob
- * stays the feed's). */
+/* Many objects, in order: `name` writes the name of object i, `take` gets its bytes (the feed drops
+ * the blob; who wants it longer holds it). */
 typedef struct xci_series {
     uint64_t count;
     void (*name)(void *user, uint64_t index, char name[XCI_OBJECT_NAME_BYTES]);
     uint64_t (*limit)(void *user, uint64_t index);
-    xorcast_status (*take)(void *user, uint64_t index, const xci_blob *blob);
+    xorcast_status (*take)(void *user, uint64_t index, xci_blob *blob);
     void *user;
 } xci_series;
 xorcast_status xci_feed_get_series(xci_feed *feed, const xci_series *series, uint64_t deadline_ns);

@@ -68,7 +68,7 @@ static bool group_is_right(const keyframe *k, uint64_t group, const uint8_t *ent
     return sum.lane[0] == xci_load64(entry + 8) && sum.lane[1] == xci_load64(entry + 16);
 }
 
-static xorcast_status take_digests(void *user, uint64_t index, const xci_blob *blob) {
+static xorcast_status take_digests(void *user, uint64_t index, xci_blob *blob) {
     keyframe *k = user;
     const uint64_t first = index * XCI_DIGEST_GROUPS_MAX, count = range_count(k, index);
     if (blob->size != count * XCI_DIGEST_ENTRY_BYTES)
@@ -133,7 +133,7 @@ static xorcast_status write_group(keyframe *k, uint64_t group, const uint8_t *by
     return XORCAST_OK;
 }
 
-static xorcast_status take_group(void *user, uint64_t index, const xci_blob *blob) {
+static xorcast_status take_group(void *user, uint64_t index, xci_blob *blob) {
     keyframe *k = user;
     const uint64_t group = k->wanted[index];
     if (blob->size != group_limit(k, index))
@@ -182,7 +182,7 @@ typedef struct update {
     uint64_t last_group;
 } update;
 
-static xorcast_status take_update(void *user, uint64_t part, const xci_blob *blob) {
+static xorcast_status take_update(void *user, uint64_t part, xci_blob *blob) {
     update *u = user;
     keyframe *k = u->k;
     xorcast_context *context = k->bundle->context;

@@ -1,4 +1,5 @@
-/* Staging: see stage.h. Records of a part are spread over the pool; a record is one group. */
+/* Staging: see stage.h. Records of some parts at a time are spread over the pool; a record is one
+ * group. */
 #include "subscribe/stage.h"
 
 #include <string.h>
@@ -67,6 +68,7 @@ static xorcast_status open_workers(xci_stage *stage) {
 xorcast_status xci_stage_open(xci_stage *stage, xorcast_bundle *bundle) {
     memset(stage, 0, sizeof *stage);
     stage->bundle = bundle;
+    stage->parts_at_a_time = bundle->on_device ? XCI_STAGE_PARTS : 1;
     const xorcast_status status =
         bundle->on_device ? xci_device_stage_open(stage) : open_workers(stage);
     if (status < 0)
@@ -83,7 +85,9 @@ void xci_stage_close(xci_stage *stage) {
     close_workers(stage);
     xci_release(context, stage->groups);
     xci_release(context, stage->ready);
-    xci_part_records_free(context, &stage->records);
+    for (unsigned i = 0; i < XCI_STAGE_PARTS; i++)
+        xci_part_records_free(context, &stage->parts[i]);
+    xci_release(context, stage->records);
     memset(stage, 0, sizeof *stage);
 }
 
@@ -366,44 +370,85 @@ static xorcast_status name_group(xci_stage *stage, xorcast_status status, uint64
             xci_chunk_words(stage->bundle, chunk, words, sizeof words), error.text);
 }
 
-typedef struct part_job {
+typedef struct parts_job {
     xci_stage *stage;
     const xci_manifest *manifest;
-    uint64_t index;
-    const uint8_t *bytes;
-    uint64_t count;
-} part_job;
+    uint64_t first, count; /* parts */
+    const xci_part_bytes *parts;
+} parts_job;
 
-static xorcast_status check_part(void *user) {
-    const part_job *job = user;
-    return xci_part_check(job->stage->bundle->context, job->manifest, job->index, job->bytes,
-                          job->count);
+static xorcast_status list_part(void *user, uint64_t index, uint32_t worker) {
+    (void)worker;
+    const parts_job *job = user;
+    xci_stage *stage = job->stage;
+    xci_part_records *records = &stage->parts[index];
+    const xci_part_bytes *part = &job->parts[index];
+    const xorcast_status status =
+        xci_part_list(stage->bundle->context, job->manifest, job->first + index, part->bytes,
+                      part->count, UINT64_MAX, records);
+    return status < 0 ? name_group(stage, status, records->failed_group) : XORCAST_OK;
 }
 
-static xorcast_status check_record(void *user, const xci_record *record) {
-    const part_job *job = user;
+static xorcast_status check_record(const parts_job *job, const xci_record *record) {
     const xorcast_status status =
         xci_record_check(job->stage->bundle->context, XCI_NOWHERE, record);
     return status < 0 ? name_group(job->stage, status, record->group) : XORCAST_OK;
 }
 
-/* Every group of a part, and at last its hash: nothing counts before all of them are good. */
+/* A part's hash: nothing counts before all of them are good. Of a damaged part, which record it is
+ * says more. */
+static xorcast_status check_part(const parts_job *job, uint64_t index) {
+    const xci_part_records *records = &job->stage->parts[index];
+    const xorcast_status status =
+        xci_part_check(job->stage->bundle->context, job->manifest, job->first + index,
+                       job->parts[index].bytes, job->parts[index].count);
+    if (status != XORCAST_DATA_CORRUPT)
+        return status;
+    const xci_failure failure = *xci_thread_failure();
+    for (uint64_t i = 0; i < records->count; i++)
+        TRY(check_record(job, &records->records[i]));
+    xci_record_again(&failure);
+    return status;
+}
+
 static xorcast_status stage_item(void *user, uint64_t index, uint32_t worker) {
-    part_job *job = user;
+    parts_job *job = user;
     xci_stage *stage = job->stage;
-    if (index == stage->records.count)
-        return check_part(job);
-    const xci_record *record = &stage->records.records[index];
+    if (index < job->count)
+        return check_part(job, index);
+    index -= job->count;
+    const xci_record *record = &stage->records[index];
     TRY(check_record(job, record));
     return stage_group(stage, &stage->workers[worker], record, &stage->groups[index]);
 }
 
-static xorcast_status stage_items(part_job *job) {
+/* What a device is told to load is hashed while it works. */
+static xorcast_status check_item(void *user, uint64_t index, uint32_t worker) {
+    (void)worker;
+    parts_job *job = user;
+    return index < job->count ? check_part(job, index)
+                              : check_record(job, &job->stage->records[index - job->count]);
+}
+
+static xorcast_status load_items(parts_job *job) {
     xci_stage *stage = job->stage;
-    const xci_load_beside beside = {check_record, check_part, job};
+    xorcast_context *context = stage->bundle->context;
+    const xorcast_status loaded =
+        xci_device_stage_records(stage, (xci_device_side *)(void *)job->parts[0].side);
+    xorcast_error error;
+    xorcast_last_error(context, &error);
+    if (loaded < 0 && loaded != XORCAST_DATA_CORRUPT)
+        return loaded;
+    /* Of damaged bytes, where they are says more than what could not be made of them. */
+    TRY(xci_pool_run(context->shared->pool, job->count + stage->record_count, check_item, job));
+    return loaded < 0 ? xci_fail_from(context, loaded, &error, "%s", error.text) : XORCAST_OK;
+}
+
+static xorcast_status stage_items(parts_job *job) {
+    xci_stage *stage = job->stage;
     if (stage->loader != NULL)
-        return xci_device_stage_part(stage, &beside);
-    return xci_pool_run(stage->bundle->context->shared->pool, stage->records.count + 1,
+        return load_items(job);
+    return xci_pool_run(stage->bundle->context->shared->pool, job->count + stage->record_count,
                         stage_item, job);
 }
 
@@ -426,31 +471,55 @@ static xorcast_status take_group(xci_stage *stage, const xci_staged_group *group
     return XORCAST_OK;
 }
 
-xorcast_status xci_stage_part(xci_stage *stage, const xci_manifest *manifest, uint64_t index,
-                              const uint8_t *bytes, uint64_t count) {
+/* All parts are listed: their records in one list, and room for what these come to. */
+static xorcast_status join_parts(xci_stage *stage, uint64_t part_count) {
     xorcast_context *context = stage->bundle->context;
-    part_job job = {stage, manifest, index, bytes, count};
-    const xorcast_status listed =
-        xci_part_list(context, manifest, index, bytes, count, stage->last_group, &stage->records);
-    if (listed < 0)
-        return name_group(stage, listed, stage->records.failed_group);
-    const uint64_t group_count = stage->records.count;
-    void *memory = stage->groups;
-    xorcast_status status = xci_reserve(context, &memory, &stage->groups_capacity,
-                                        group_count * sizeof(xci_staged_group));
+    uint64_t last = stage->last_group, count = 0;
+    for (uint64_t p = 0; p < part_count; p++) {
+        const xci_part_records *part = &stage->parts[p];
+        const xorcast_status status = xci_part_follows(context, part, last);
+        if (status < 0)
+            return name_group(stage, status, part->records[0].group);
+        last = part->count > 0 ? part->records[part->count - 1].group : last;
+        count += part->count;
+    }
+    void *memory = stage->records;
+    xorcast_status status =
+        xci_reserve(context, &memory, &stage->records_capacity, count * sizeof(xci_record));
+    stage->records = memory;
+    TRY(status);
+    memory = stage->groups;
+    status =
+        xci_reserve(context, &memory, &stage->groups_capacity, count * sizeof(xci_staged_group));
     stage->groups = memory;
     TRY(status);
-    if (group_count > 0)
-        memset(stage->groups, 0, group_count * sizeof(xci_staged_group));
-    status = stage_items(&job);
-    for (uint64_t i = 0; status == XORCAST_OK && i < group_count; i++) {
-        const xci_record *record = &stage->records.records[i];
-        status = take_group(stage, &stage->groups[i]);
+    stage->record_count = 0;
+    for (uint64_t p = 0; p < part_count; p++) {
+        const xci_part_records *part = &stage->parts[p];
+        if (part->count > 0)
+            memcpy(stage->records + stage->record_count, part->records,
+                   part->count * sizeof(xci_record));
+        stage->record_count += part->count;
+    }
+    if (count > 0)
+        memset(stage->groups, 0, count * sizeof(xci_staged_group));
+    return XORCAST_OK;
+}
+
+xorcast_status xci_stage_parts(xci_stage *stage, const xci_manifest *manifest, uint64_t first,
+                               uint64_t count, const xci_part_bytes *parts) {
+    parts_job job = {stage, manifest, first, count, parts};
+    TRY(xci_pool_run(stage->bundle->context->shared->pool, count, list_part, &job));
+    TRY(join_parts(stage, count));
+    TRY(stage_items(&job));
+    for (uint64_t i = 0; i < stage->record_count; i++) {
+        const xci_record *record = &stage->records[i];
+        TRY(take_group(stage, &stage->groups[i]));
         stage->last_group = record->group;
         stage->payload_bytes += record->stored_bytes;
         stage->encoded_bytes += record->raw_bytes;
     }
-    return status;
+    return XORCAST_OK;
 }
 
 /* Whether the manifest counts what was found; only a bundle that counts every byte can tell. */
@@ -506,7 +575,8 @@ static xorcast_status stage_reader(xci_stage *stage, xci_delta_reader *reader,
         uint64_t count;
         const uint64_t index = reader->next_part;
         TRY(xci_delta_reader_part(reader, &bytes, &count));
-        TRY(xci_stage_part(stage, &reader->manifest, index, bytes, count));
+        const xci_part_bytes part = {bytes, count, NULL};
+        TRY(xci_stage_parts(stage, &reader->manifest, index, 1, &part));
     }
     return xci_stage_finish(stage, &reader->manifest);
 }

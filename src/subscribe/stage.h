@@ -1,12 +1,14 @@
-/* Stage: all that a sampler does while it keeps generating. Takes the parts of a delta one by one,
- * checks every byte, undoes the second pass, makes each block device-ready, reads the old words at
- * changed positions and works out what commit will do to the digest. Never changes weights.
+/* Stage: all that a sampler does while it keeps generating. Takes the parts of a delta, some at a
+ * time, checks every byte, undoes the second pass, makes each block device-ready, reads the old
+ * words at changed positions and works out what commit will do to the digest. Never changes
+ * weights.
  *
  * Owns the ready blocks until it is reset. Commit (commit.h) reads them. */
 #ifndef XCI_STAGE_H
 #define XCI_STAGE_H
 
 #include "base/arena.h"
+#include "base/blob.h"
 #include "bundle/bundle.h"
 #include "delta/group_reader.h"
 #include "frame/delta_reader.h"
@@ -35,7 +37,7 @@ typedef struct xci_stage_worker {
     uint32_t *indices; /* of the blocks in their record */
 } xci_stage_worker;
 
-/* What a group of the part that is being staged came to. */
+/* What a group of the parts that are being staged came to. */
 typedef struct xci_staged_group {
     xci_ready *ready; /* in an arena, as are the blocks that they point to */
     uint64_t ready_count, ready_bytes;
@@ -43,16 +45,30 @@ typedef struct xci_staged_group {
     xorcast_digest change;
 } xci_staged_group;
 
+/* What one of the pool's workers found in the delta that is staged, on a device; no two on a cache
+ * line. */
+typedef struct xci_stage_sums {
+    _Alignas(64) xorcast_counts counts;
+    xorcast_digest change;
+    uint64_t ready_bytes;
+} xci_stage_sums;
+
+#define XCI_STAGE_PARTS 8u /* that are staged at a time, at most */
+
 typedef struct xci_stage {
     xorcast_bundle *bundle;
     xci_stage_worker *workers;         /* of weights in host memory */
     struct xci_device_loader *loader;  /* of weights in device memory */
     xorcast_delta_info info; /* of the delta that is staged */
     uint64_t last_group, payload_bytes, encoded_bytes; /* of the parts so far */
-    xci_part_records records;
-    xci_staged_group *groups; /* of the part that is staged, one for each record */
+    uint32_t parts_at_a_time; /* of a device, whose batches are larger than a part, several */
+    xci_part_records parts[XCI_STAGE_PARTS]; /* that are being staged */
+    xci_record *records;                     /* of all of them */
+    uint64_t record_count, records_capacity;
+    xci_staged_group *groups; /* one for each record */
     uint64_t groups_capacity;
-    xci_ready *ready; /* by chunk */
+    xci_stage_sums *sums; /* of weights in device memory */
+    xci_ready *ready;     /* by chunk */
     uint64_t ready_count, ready_capacity, ready_bytes;
     xorcast_counts counts;
     xorcast_digest change;
@@ -68,9 +84,15 @@ void xci_stage_reset(xci_stage *stage);
  * every byte can compare it. */
 xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest,
                                const xorcast_digest *base);
-/* Part `index`, in order. The bytes are the caller's again afterwards. */
-xorcast_status xci_stage_part(xci_stage *stage, const xci_manifest *manifest, uint64_t index,
-                              const uint8_t *bytes, uint64_t count);
+typedef struct xci_part_bytes {
+    const uint8_t *bytes;
+    uint64_t count;
+    xci_blob_side *side; /* of the blob that they are in, or NULL */
+} xci_part_bytes;
+/* The next `count` parts in order, `first` and those behind it, at most XCI_STAGE_PARTS. Their
+ * bytes are the caller's again afterwards. */
+xorcast_status xci_stage_parts(xci_stage *stage, const xci_manifest *manifest, uint64_t first,
+                               uint64_t count, const xci_part_bytes *parts);
 /* All parts are in: new terms minus old terms must be target minus base. BASE_MISMATCH
  * otherwise. */
 xorcast_status xci_stage_finish(xci_stage *stage, const xci_manifest *manifest);

@@ -20,6 +20,7 @@
 #define DEFAULT_TIMEOUT_MS 30000u
 #define RECONNECT_PAUSE_MS 50u
 #define DEVICE_SLICE_BYTES (UINT64_C(4) << 30)
+#define MOVE_RUN UINT64_C(8192) /* chunks whose digests one worker moves at a time */
 
 typedef enum subscriber_state {
     NOTHING_STAGED,
@@ -290,18 +291,34 @@ xorcast_status xorcast_subscriber_commit(xorcast_subscriber *subscriber, void *s
                                          : commit_host(subscriber, stream);
 }
 
-/* Adds what the staged chunks change to their digests, or takes it back. */
+typedef struct move_job {
+    xorcast_subscriber *subscriber;
+    bool forward;
+} move_job;
+
+static void move_digest(xorcast_digest *digest, xorcast_digest change, bool forward) {
+    for (unsigned lane = 0; lane < 2; lane++)
+        digest->lane[lane] += forward ? change.lane[lane] : 0 - change.lane[lane];
+}
+
+static xorcast_status move_run(void *user, uint64_t index, uint32_t worker) {
+    (void)worker;
+    const move_job *job = user;
+    const xci_stage *stage = &job->subscriber->stage;
+    const uint64_t end = xci_min((index + 1) * MOVE_RUN, stage->ready_count);
+    for (uint64_t i = index * MOVE_RUN; i < end; i++)
+        move_digest(&job->subscriber->chunk_digests[stage->ready[i].chunk], stage->ready[i].change,
+                    job->forward);
+    return XORCAST_OK;
+}
+
+/* Adds what the staged chunks, each of which is staged once, change to their digests, or takes it
+ * back. */
 static void move_digests(xorcast_subscriber *subscriber, bool forward) {
-    for (uint64_t i = 0; i < subscriber->stage.ready_count; i++) {
-        const xci_ready *ready = &subscriber->stage.ready[i];
-        xorcast_digest change = ready->change;
-        if (!forward) {
-            change.lane[0] = 0 - change.lane[0];
-            change.lane[1] = 0 - change.lane[1];
-        }
-        xci_digest_merge(&subscriber->chunk_digests[ready->chunk], &change);
-        xci_digest_merge(&subscriber->digest, &change);
-    }
+    move_job job = {subscriber, forward};
+    (void)xci_pool_run(subscriber->context->shared->pool,
+                       xci_divide_up(subscriber->stage.ready_count, MOVE_RUN), move_run, &job);
+    move_digest(&subscriber->digest, subscriber->stage.change, forward);
 }
 
 static xorcast_status wait_device(xorcast_subscriber *subscriber, uint64_t deadline_ns) {

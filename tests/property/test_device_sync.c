@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "publish/device_encode.h"
 #include "support/device_model.h"
 #include "support/fake_device.h"
 
@@ -203,10 +204,78 @@ static void test_keyframes(void **state) {
     keyframes(true);
 }
 
+/* Bytes that went from device to device during some versions. */
+static uint64_t peer_bytes_of(const char *url, uint32_t threads, bool trainer_on_device,
+                              const xorcast_encoding *encoding) {
+    const uint64_t before = fake_device_peer_bytes();
+    follow_all(url, threads, trainer_on_device, encoding);
+    return fake_device_peer_bytes() - before;
+}
+
+/* Inside a process blocks stay on devices, whatever the second pass makes of what is shipped. */
 static void test_device_to_device(void **state) {
     (void)state;
-    follow_all("inproc:both", 2, true, NULL);
-    follow_all("tcp:127.0.0.1:0", 1, true, NULL);
+    xorcast_encoding encoding = XORCAST_ENCODING_INIT;
+    const uint64_t with = peer_bytes_of("inproc:both", 2, true, NULL);
+    encoding.second_pass = 1;
+    const uint64_t without = peer_bytes_of("inproc:both", 1, true, &encoding);
+    encoding.codec = XORCAST_CODEC_RAW;
+    const uint64_t raw = peer_bytes_of("inproc:both", 2, true, &encoding);
+    assert_int_equal(peer_bytes_of("tcp:127.0.0.1:0", 1, true, NULL), 0);
+    assert_int_equal(peer_bytes_of("inproc:host", 1, false, NULL), 0);
+    if (!test_device_is_fake())
+        return;
+    assert_int_equal(with, without);
+    assert_true(with > 0 && raw > with);
+}
+
+/* Blocks of whom there is room for are copied, the others come from the host. */
+static void test_little_room_for_peers(void **state) {
+    (void)state;
+    xci_device_encoder_limit(1);
+    const uint64_t some = peer_bytes_of("inproc:little", 2, true, NULL);
+    xci_device_encoder_limit(0);
+    const uint64_t all = peer_bytes_of("inproc:much", 2, true, NULL);
+    if (test_device_is_fake())
+        assert_true(some > 0 && some < all);
+}
+
+/* Tensor by tensor: groups that come in pieces have no place on the device. */
+static void test_pieces_to_a_peer(void **state) {
+    (void)state;
+    pair p;
+    open_pair(&p, "inproc:pieces", 2, true, NULL);
+    for (uint64_t step = 1; step <= 3; step++) {
+        model_step(&p.published, step, 4000);
+        device_model_put(p.trainer, &p.from_device, &p.published);
+        check_status(p.trainer, xorcast_publisher_begin(p.publisher, step), XORCAST_OK);
+        for (uint64_t t = p.published.count; t-- > 0;)
+            check_status(p.trainer, xorcast_publisher_put(p.publisher, 1, &t, NULL), XORCAST_OK);
+        check_status(p.trainer, xorcast_publisher_finish(p.publisher, NULL), XORCAST_OK);
+        follow(&p, step);
+    }
+    close_pair(&p);
+}
+
+/* The publisher goes on while a sampler has staged what it has no more. */
+static void test_publisher_is_ahead_of_a_peer(void **state) {
+    (void)state;
+    pair p;
+    xorcast_publisher_options options = XORCAST_PUBLISHER_OPTIONS_INIT;
+    options.log_bytes = UINT64_C(1) << 30;
+    open_pair(&p, "inproc:ahead", 2, true, &options);
+    publish(&p, 1, 3000, NULL);
+    check_status(p.sampler, xorcast_subscriber_stage(p.subscriber, 1, TIMEOUT_MS), XORCAST_OK);
+    publish(&p, 2, 3000, NULL);
+    check_status(p.sampler, xorcast_subscriber_commit(p.subscriber, NULL), XORCAST_OK);
+    check_status(p.sampler, xorcast_subscriber_wait(p.subscriber, TIMEOUT_MS), XORCAST_OK);
+    publish(&p, 3, 3000, NULL);
+    const uint64_t before = fake_device_peer_bytes();
+    /* an older version: its blocks are on the host alone */
+    check_status(p.sampler, xorcast_subscriber_stage(p.subscriber, 2, TIMEOUT_MS), XORCAST_OK);
+    assert_int_equal(fake_device_peer_bytes(), before);
+    follow(&p, 3);
+    close_pair(&p);
 }
 
 /* A context on the second device, or NULL if there is only one. */
@@ -263,10 +332,13 @@ static void test_two_devices(void **state) {
     p.sampler = second;
     device_model_create(p.sampler, &p.live, &p.published);
     connect_sampler(&p);
+    const uint64_t before = fake_device_peer_bytes();
     for (uint64_t i = 0; i < sizeof densities / sizeof *densities; i++) {
         publish(&p, i + 1, densities[i], NULL);
         follow(&p, i + 1);
     }
+    if (test_device_is_fake())
+        assert_true(fake_device_peer_bytes() > before);
     spoil(&p, "embed.weight", 12345);
     check_status(p.sampler, xorcast_subscriber_keyframe(p.subscriber, TIMEOUT_MS), XORCAST_OK);
     assert_true(device_model_equal(p.sampler, &p.live, &p.published));
@@ -565,6 +637,9 @@ int main(void) {
         cmocka_unit_test(test_late_joiner),
         cmocka_unit_test(test_keyframes),
         cmocka_unit_test(test_device_to_device),
+        cmocka_unit_test(test_little_room_for_peers),
+        cmocka_unit_test(test_pieces_to_a_peer),
+        cmocka_unit_test(test_publisher_is_ahead_of_a_peer),
         cmocka_unit_test(test_two_devices),
         cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_old_words_are_checked),

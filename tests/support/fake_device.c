@@ -22,7 +22,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint8_t *seen, *real; /* what others see, and where the device reads and writes */
 static block *blocks;
 static uint64_t block_count, block_capacity;
-static uint64_t pinned_count, device_count, thing_count;
+static uint64_t pinned_count, device_count, thing_count, peer_bytes;
 static int64_t fail_call = -1, fail_memory = -1, fail_work = -1;
 static bool failed, dead;
 
@@ -99,6 +99,19 @@ void fake_count_thing(int change) {
     pthread_mutex_lock(&lock);
     thing_count += (uint64_t)(int64_t)change;
     pthread_mutex_unlock(&lock);
+}
+
+void fake_count_peer_bytes(uint64_t bytes) {
+    pthread_mutex_lock(&lock);
+    peer_bytes += bytes;
+    pthread_mutex_unlock(&lock);
+}
+
+uint64_t fake_device_peer_bytes(void) {
+    pthread_mutex_lock(&lock);
+    const uint64_t bytes = peer_bytes;
+    pthread_mutex_unlock(&lock);
+    return bytes;
 }
 
 uint64_t fake_device_open_things(void) {

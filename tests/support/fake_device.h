@@ -26,6 +26,8 @@ void fake_device_fail_memory(int64_t n);
 void fake_device_fail_work(int64_t n);
 /* Whether a failure has been made since the last call of one of these. */
 bool fake_device_failed(void);
+/* Bytes that were copied from one device to another, or to another context of the same. */
+uint64_t fake_device_peer_bytes(void);
 /* Allocations, pinned ones, streams and events that are open. */
 uint64_t fake_device_open_things(void);
 

@@ -12,7 +12,8 @@ typedef struct fake_stream fake_stream;
 typedef struct fake_device {
     int ordinal;
     pthread_mutex_t lock; /* guards the streams and runs their work, one piece at a time */
-    fake_stream *streams; /* a list; closed ones too, until the device is closed */
+    fake_stream *streams; /* a list */
+    fake_stream *gone;    /* closed, and nothing is left on them */
     fake_stream *normal;  /* the default one */
 } fake_device;
 
@@ -40,6 +41,7 @@ _Noreturn void fake_stop(const char *what);
 int fake_call(void);
 int fake_work_call(void);
 void fake_count_thing(int change);
+void fake_count_peer_bytes(uint64_t bytes);
 /* Where the device sees `bytes` at an address; they must lie in one allocation. */
 void *fake_real(const void *address, uint64_t bytes);
 

@@ -35,8 +35,8 @@ static void drop_event(fake_event *event) {
         free(event);
 }
 
-void fake_streams_close(fake_device *device) {
-    for (fake_stream *stream = device->streams, *next; stream != NULL; stream = next) {
+static void free_streams(fake_stream *first) {
+    for (fake_stream *stream = first, *next; stream != NULL; stream = next) {
         next = stream->next;
         for (fake_work *work = stream->first, *after; work != NULL; work = after) {
             after = work->next;
@@ -45,6 +45,11 @@ void fake_streams_close(fake_device *device) {
         }
         free(stream);
     }
+}
+
+void fake_streams_close(fake_device *device) {
+    free_streams(device->streams);
+    free_streams(device->gone);
 }
 
 /* Runs a stream up to a piece; what a piece waits for runs first. The device is locked. */
@@ -101,9 +106,16 @@ int fake_run_all(void *handle) {
     fake_device *device = handle;
     int error = 0;
     pthread_mutex_lock(&device->lock);
-    for (fake_stream *stream = device->streams; stream != NULL; stream = stream->next) {
+    for (fake_stream **place = &device->streams, *stream; (stream = *place) != NULL;) {
         const int one = run_until(stream, stream->queued);
         error = one != 0 ? one : error;
+        if (!stream->closed) {
+            place = &stream->next;
+            continue;
+        }
+        *place = stream->next; /* events may still know it */
+        stream->next = device->gone;
+        device->gone = stream;
     }
     pthread_mutex_unlock(&device->lock);
     return error;

@@ -35,6 +35,7 @@ int fake_copy_peer(void *device, void *to, void *from_device, const void *from, 
     const int error = fake_owns(from_device, from, &owns);
     if (error == 0 && !owns)
         fake_stop("a copy from a device that does not own the memory");
+    fake_count_peer_bytes(bytes);
     return error != 0 ? error : fake_copy(device, to, from, bytes, stream);
 }
 

@@ -7,6 +7,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@ typedef struct cuda_device {
     int ordinal;
     CUcontext primary;    /* of this device, which frameworks use too */
     cudaStream_t service; /* for copies that are waited for at once */
+    atomic_uint_fast64_t peers; /* bits of devices whose memory was asked to be near */
 } cuda_device;
 
 /* ---- Entering and leaving ----
@@ -315,9 +317,28 @@ static int copy_now(void *device, void *to, const void *from, uint64_t bytes) {
     return error != 0 ? error : stream_wait(device, service);
 }
 
+/* Lets copies from a device go straight; where that cannot be, the runtime takes another way. */
+static cudaError_t come_near(cuda_device *device, int other) {
+    const uint64_t bit = UINT64_C(1) << (other & 63);
+    int near = 0;
+    if (other == device->ordinal || (atomic_fetch_or(&device->peers, bit) & bit) != 0)
+        return cudaSuccess;
+    cudaError_t error = cudaDeviceCanAccessPeer(&near, device->ordinal, other);
+    if (error == cudaSuccess && near)
+        error = cudaDeviceEnablePeerAccess(other, 0);
+    if (error == cudaErrorPeerAccessAlreadyEnabled) {
+        (void)cudaGetLastError();
+        error = cudaSuccess;
+    }
+    return error;
+}
+
 static int copy_peer(void *device, void *to, void *from_device, const void *from, uint64_t bytes,
                      void *stream) {
     int error;
+    ON(device, error, come_near(device, ordinal_of(from_device)));
+    if (error != 0)
+        return error;
     ON(device, error,
        cudaMemcpyPeerAsync(to, ordinal_of(device), from, ordinal_of(from_device), bytes, stream));
     return error;

@@ -415,6 +415,7 @@ static xorcast_status peer_acknowledge(xci_peer *peer, uint64_t step, uint64_t d
 
 const xci_link xci_link_inproc = {
     .scheme = "inproc:",
+    .one_process = true,
     .host_open = host_open,
     .host_close = host_close,
     .host_url = host_url,
