@@ -82,6 +82,9 @@ typedef struct xci_device_ops {
     int (*check)(void *device, const xci_cuda_block_call *call, void *stream);
     int (*prepare)(void *device, const xci_cuda_block_call *call, void *stream);
     int (*apply)(void *device, const xci_cuda_block_call *call, void *stream);
+    /* NULL: the device does not know the gap codec. */
+    int (*gap_check)(void *device, const xci_cuda_gap_call *call, void *stream);
+    int (*gap_ready)(void *device, const xci_cuda_gap_call *call, void *stream);
     int (*digest)(void *device, const xci_cuda_digest_call *call, void *stream);
     int (*gather)(void *device, const xci_cuda_copy_call *call, void *stream);
     int (*scatter)(void *device, const xci_cuda_copy_call *call, void *stream);

@@ -23,7 +23,7 @@
 #define KEPT_SHARE 16u /* of the weights, for subscribers in the process */
 #define BATCH_PAYLOAD                                                                              \
     (UINT64_C(36) << 20) /* blocks of a batch that is loaded, of three at a time */
-#define BATCH_TABLES (UINT64_C(88) * 73728)
+#define BATCH_TABLES (UINT64_C(200) * 73728) /* 112 of them where there are gap blocks */
 #define OWN_BATCH (UINT64_C(5) << 20) /* of blocks that go back, three at a time */
 #define SCAN_BYTES (UINT64_C(1) << 20)
 #define DEVICE_ROUNDING UINT64_C(65536)
@@ -66,7 +66,7 @@ void xci_seal_device_costs(xorcast_bundle *bundle) {
     const uint64_t kept = layout->total_bytes / KEPT_SHARE + 2 * piece;
     const uint64_t own = xci_max(OWN_BATCH, 2 * group);
     const uint64_t batch =
-        xci_max(BATCH_PAYLOAD, group) + BATCH_TABLES + 88 * bundle->group_chunks_max;
+        xci_max(BATCH_PAYLOAD, group) + BATCH_TABLES + 200 * bundle->group_chunks_max;
     const uint64_t tables = bundle->map->memory.bytes + DEVICE_ROUNDING;
     layout->publisher_device_bytes = tables + layout->total_bytes + 2 * small_bytes +
                                      layout->tensor_count * DEVICE_TENSOR +

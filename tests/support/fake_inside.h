@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "backend/backend.h"
 #include "backend/device.h"
 
 #define FAKE_DEVICES 2
@@ -31,6 +32,7 @@ typedef struct fake_work {
         struct { const xci_cuda_move *moves; uint64_t count; } many;
         xci_cuda_encode_call encode;
         xci_cuda_block_call block;
+        xci_cuda_gap_call gap;
         xci_cuda_digest_call digest;
         xci_cuda_copy_call pieces;
     } call;
@@ -80,9 +82,15 @@ int fake_encode(void *device, const xci_cuda_encode_call *call, void *stream);
 int fake_check(void *device, const xci_cuda_block_call *call, void *stream);
 int fake_prepare(void *device, const xci_cuda_block_call *call, void *stream);
 int fake_apply(void *device, const xci_cuda_block_call *call, void *stream);
+int fake_gap_check(void *device, const xci_cuda_gap_call *call, void *stream);
+int fake_gap_ready(void *device, const xci_cuda_gap_call *call, void *stream);
 int fake_digest(void *device, const xci_cuda_digest_call *call, void *stream);
 int fake_gather(void *device, const xci_cuda_copy_call *call, void *stream);
 int fake_scatter(void *device, const xci_cuda_copy_call *call, void *stream);
+/* A chunk of a grid, its segments in the CPU backend's form (free(3)), and its bytes. */
+xci_cuda_chunk fake_chunk_of(const xci_cuda_grid *grid, uint64_t chunk);
+xci_segment *fake_segments_of(const xci_cuda_grid *grid, const xci_cuda_chunk *chunk);
+void fake_read_chunk(const xci_cuda_places *places, uint64_t chunk, uint32_t bytes, uint8_t *piece);
 int fake_copy_many(void *device, const xci_cuda_move *moves, uint64_t count, void *stream);
 
 #endif

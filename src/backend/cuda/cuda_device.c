@@ -376,6 +376,18 @@ static int apply(void *device, const xci_cuda_block_call *call, void *stream) {
     return error;
 }
 
+static int gap_check(void *device, const xci_cuda_gap_call *call, void *stream) {
+    int error;
+    ON(device, error, xci_cuda_gap_check(call, stream));
+    return error;
+}
+
+static int gap_ready(void *device, const xci_cuda_gap_call *call, void *stream) {
+    int error;
+    ON(device, error, xci_cuda_gap_ready(call, stream));
+    return error;
+}
+
 static int digest(void *device, const xci_cuda_digest_call *call, void *stream) {
     int error;
     ON(device, error, xci_cuda_digest(call, stream));
@@ -435,6 +447,8 @@ static const xci_device_ops table = {
     .check = check,
     .prepare = prepare,
     .apply = apply,
+    .gap_check = gap_check,
+    .gap_ready = gap_ready,
     .digest = digest,
     .gather = gather,
     .scatter = scatter,
