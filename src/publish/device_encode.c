@@ -9,6 +9,7 @@
 #include "base/digest.h"
 #include "base/pool.h"
 #include "publish/device_incoming.h"
+#include "publish/device_lists.h"
 #include "publish/device_shadow.h"
 
 #define OUTPUT_BYTES (UINT64_C(32) << 20) /* of a piece's blocks, unless a group needs more */
@@ -60,6 +61,8 @@ struct xci_device_encoder {
     uint32_t *listed; /* for each range of a piece, how many blocks it has, once it is booked */
     range_span spans[SPANS];
     uint32_t span_count;
+    xci_device_lists *lists; /* one for each worker, where the host writes from lists; or NULL */
+    const encode_slot *booking;
 };
 
 /* ---- Tables of a slot: the same places on both sides ----
@@ -115,6 +118,10 @@ static xorcast_status open_slot(xci_device_encoder *e, encode_slot *slot) {
     return xci_pinned_allocate(context, e->capacity + 64, &slot->payload);
 }
 
+static const xorcast_encoding *encoding_of(const xci_device_encoder *e) {
+    return &e->pending->workers[0].writer.encoding;
+}
+
 static xorcast_status open_parts(xci_device_encoder *e) {
     xorcast_context *context = e->context;
     xorcast_bundle *bundle = e->pending->bundle;
@@ -139,6 +146,10 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     TRY(xci_allocate_array(context, xci_max(1, bundle->layout.group_count), sizeof *e->listed,
                            &memory));
     e->listed = memory;
+    if (encoding_of(e)->codec > XORCAST_CODEC_LZ4) {
+        TRY(xci_allocate_array(context, xci_context_threads(context), sizeof *e->lists, &memory));
+        e->lists = memory;
+    }
     for (unsigned i = 0; i < SLOTS; i++)
         TRY(open_slot(e, &e->slots[i]));
     return XORCAST_OK;
@@ -154,7 +165,8 @@ xorcast_status xci_device_encoder_open(xci_pending *pending, void *stream, bool 
     e->pending = pending;
     e->shadow = xci_shadow_device(pending->shadow);
     e->caller_stream = stream;
-    e->keep_blocks = keep_blocks && xci_device_shadow_on_device(e->shadow);
+    e->keep_blocks = keep_blocks && xci_device_shadow_on_device(e->shadow) &&
+                     encoding_of(e)->codec <= XORCAST_CODEC_LZ4;
     const xorcast_status status = open_parts(e);
     if (status < 0) {
         xci_device_encoder_close(e);
@@ -188,6 +200,9 @@ void xci_device_encoder_close(xci_device_encoder *e) {
     xci_device_release(context, &e->aligned);
     xci_device_side_close(e->side);
     xci_device_release(context, &e->bounce);
+    for (uint32_t i = 0; e->lists != NULL && i < xci_context_threads(context); i++)
+        xci_device_lists_close(context, &e->lists[i]);
+    xci_release(context, e->lists);
     xci_release(context, e->listed);
     xci_release(context, e);
 }
@@ -300,7 +315,8 @@ static xci_cuda_encode_call call_of(const xci_device_encoder *e, const encode_sl
                                   .new_at = (const uint8_t *const *)e->incoming.device_at,
                                   .first = slot->first,
                                   .count = slot->count,
-                                  .codec = e->pending->workers[0].writer.encoding.codec,
+                                  .codec =
+                                      (uint32_t)xci_min(encoding_of(e)->codec, XORCAST_CODEC_LZ4),
                                   .blocks = slot->output.at,
                                   .capacity = e->capacity,
                                   .results = on.results,
@@ -580,6 +596,35 @@ static xorcast_status book_ranges(xci_device_encoder *e, const encode_slot *slot
     return status;
 }
 
+/* Chunks that were before their change are read from the shadow: it must have moved by all pieces
+ * before this one. */
+static xorcast_status begin_lists(xci_device_encoder *e, const encode_slot *slot) {
+    const xci_device *device = e->context->shared->device;
+    e->booking = slot;
+    if (encoding_of(e)->old_weights == 0)
+        return XORCAST_OK;
+    return xci_device_result(e->context, device->ops->stream_wait(device->handle, e->move),
+                             "move the shadow");
+}
+
+xorcast_status xci_device_encoder_list(xci_device_encoder *e, uint32_t worker,
+                                       const xci_record *record, bool joined,
+                                       xci_record *listed_out, const uint8_t *const **old_out) {
+    const bool on_device = xci_device_shadow_on_device(e->shadow);
+    /* On the device a piece moves as a whole, in the host's memory range by range. */
+    const uint64_t first = on_device ? e->booking->first : 0;
+    const uint64_t count = on_device ? e->booking->count : joined ? 0 : UINT64_MAX;
+    *old_out = NULL;
+    *listed_out = *record;
+    if (e->lists == NULL)
+        return XORCAST_OK;
+    TRY(xci_device_lists_make(&e->lists[worker], e->context, record, listed_out));
+    if (encoding_of(e)->old_weights == 0)
+        return XORCAST_OK;
+    return xci_device_lists_old(&e->lists[worker], xci_shadow_bundle(e->pending->shadow),
+                                listed_out, first, count, old_out);
+}
+
 /* Books the oldest piece that was received, then takes its records to their parts; the slot is free
  * afterwards. */
 static xorcast_status book(xci_device_encoder *e) {
@@ -587,6 +632,7 @@ static xorcast_status book(xci_device_encoder *e) {
     TRY(wait_for(e, slot->drained, "copy blocks"));
     if (slot->ranges.first == slot->ranges.end)
         return move_shadow(e, slot);
+    TRY(begin_lists(e, slot));
     const xorcast_status status = book_ranges(e, slot);
     TRY(move_shadow(e, slot));
     TRY(status);

@@ -167,6 +167,19 @@ static void test_same_bytes(void **state) {
     }
 }
 
+/* Codecs that the host writes, from lists of what the device has found. */
+static void test_codecs_of_the_host(void **state) {
+    (void)state;
+    for (uint32_t variant = 0; variant < 8; variant++) {
+        xorcast_publisher_options options = XORCAST_PUBLISHER_OPTIONS_INIT;
+        options.shadow_in_host = variant % 2;
+        options.encoding.codec = variant / 2 % 2 ? XORCAST_CODEC_AUTO : XORCAST_CODEC_GAP;
+        options.encoding.old_weights = variant / 4;
+        options.encoding.second_pass = variant == 3 || variant == 4;
+        publish_all(&options);
+    }
+}
+
 /* Pieces that do not fit are cut and encoded again. */
 static void test_little_room(void **state) {
     (void)state;
@@ -222,6 +235,10 @@ static void test_pieces(void **state) {
         twins t;
         model fresh, fresh_device;
         options.shadow_in_host = seed % 2;
+        if (seed > 8) {
+            options.encoding.codec = seed > 10 ? XORCAST_CODEC_AUTO : XORCAST_CODEC_GAP;
+            options.encoding.old_weights = 1;
+        }
         open_twins(&t, &options);
         model_create(&fresh, 7);
         model_step(&fresh, seed, 3000);
@@ -383,19 +400,18 @@ static void test_refusals(void **state) {
                      XORCAST_BAD_ARGUMENT);
     check_status(t.context[1], xorcast_publisher_put(t.publisher[1], 0, NULL, NULL), XORCAST_OK);
     check_status(t.context[1], xorcast_publisher_finish(t.publisher[1], NULL), XORCAST_OK);
-    for (uint32_t codec = XORCAST_CODEC_SNAPPY; codec <= XORCAST_CODEC_AUTO; codec++) {
-        options.encoding.codec = codec;
-        assert_int_equal(xorcast_publisher_open(t.bundle[1], "inproc:other", &options, &other),
-                         XORCAST_UNSUPPORTED);
-    }
+    options.encoding.codec = XORCAST_CODEC_SNAPPY;
+    assert_int_equal(xorcast_publisher_open(t.bundle[1], "inproc:other", &options, &other),
+                     XORCAST_UNSUPPORTED);
     close_twins(&t);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bytes), cmocka_unit_test(test_little_room),
-        cmocka_unit_test(test_pieces),     cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_boxes),      cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_same_bytes),  cmocka_unit_test(test_codecs_of_the_host),
+        cmocka_unit_test(test_little_room), cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_abort),       cmocka_unit_test(test_boxes),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
