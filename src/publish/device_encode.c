@@ -62,7 +62,7 @@ struct xci_device_encoder {
     range_span spans[SPANS];
     uint32_t span_count;
     xci_device_lists *lists; /* one for each worker, where the host writes from lists; or NULL */
-    const encode_slot *booking;
+    const encode_slot *booking; /* the piece whose ranges are booked now, or NULL */
 };
 
 /* ---- Tables of a slot: the same places on both sides ----
@@ -610,10 +610,11 @@ static xorcast_status begin_lists(xci_device_encoder *e, const encode_slot *slot
 xorcast_status xci_device_encoder_list(xci_device_encoder *e, uint32_t worker,
                                        const xci_record *record, bool joined,
                                        xci_record *listed_out, const uint8_t *const **old_out) {
-    const bool on_device = xci_device_shadow_on_device(e->shadow);
-    /* On the device a piece moves as a whole, in the host's memory range by range. */
-    const uint64_t first = on_device ? e->booking->first : 0;
-    const uint64_t count = on_device ? e->booking->count : joined ? 0 : UINT64_MAX;
+    uint64_t first = 0, count = joined ? 0 : UINT64_MAX; /* that have not moved */
+    if (xci_device_shadow_on_device(e->shadow)) {        /* a piece moves as a whole */
+        first = e->booking != NULL ? e->booking->first : 0;
+        count = e->booking != NULL ? e->booking->count : 0;
+    }
     *old_out = NULL;
     *listed_out = *record;
     if (e->lists == NULL)
@@ -634,10 +635,13 @@ static xorcast_status book(xci_device_encoder *e) {
         return move_shadow(e, slot);
     TRY(begin_lists(e, slot));
     const xorcast_status status = book_ranges(e, slot);
+    e->booking = NULL;
     TRY(move_shadow(e, slot));
     TRY(status);
     TRY(xci_pending_plan(e->pending));
-    return xci_parts_copy(&e->pending->parts[XCI_FORM_PLAIN]);
+    for (uint32_t form = 0; form <= encoding_of(e)->old_weights; form++)
+        TRY(xci_parts_copy(&e->pending->parts[form]));
+    return XORCAST_OK;
 }
 
 /* One piece is booked while the next one's blocks are copied and those after it are encoded. */

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "frame/about.h"
 #include "publish/device_encode.h"
 #include "ship/link.h"
 #include "support/device_model.h"
@@ -111,6 +112,10 @@ static void same_version(twins *t, uint64_t step) {
     for (uint64_t p = 0; p < stats[0].delta.part_count; p++) {
         snprintf(name, sizeof name, "version/%llu/part/%llu", (unsigned long long)step,
                  (unsigned long long)p);
+        same_object(t, name);
+    }
+    if (stats[0].delta.offers_old_weights) { /* its parts are named by their hashes */
+        xci_name_manifest(step, XCI_FORM_BESIDE, name);
         same_object(t, name);
     }
 }
