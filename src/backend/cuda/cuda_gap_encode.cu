@@ -78,10 +78,10 @@ static cudaError_t launch_place(launcher *l) {
 }
 
 static cudaError_t launch_write(launcher *l) {
-    const uint32_t shared =
-        (uint32_t)(sizeof(xci_gap_writer) +
-                   (xci_gap_tables(l->call.beside) - 1) * sizeof(xci_gap_coder));
-    return launch_groups(l, l->call.beside != 0 ? k_gap_write<true> : k_gap_write<false>, shared);
+    const uint32_t streams = XCI_PLAN_WARPS * (uint32_t)sizeof(xci_gap_streams);
+    return l->call.beside != 0
+               ? launch_groups(l, k_gap_write<true>, xci_gap_writer_bytes(true) + streams)
+               : launch_groups(l, k_gap_write<false>, xci_gap_writer_bytes(false));
 }
 
 extern "C" int xci_cuda_gap_encode(const xci_cuda_gap_encode_call *call, void *stream) {

@@ -70,7 +70,7 @@ __device__ __forceinline__ xci_gap_work d_work_of(const xci_cuda_gap_encode_call
 }
 
 template <bool BESIDE>
-__global__ void __launch_bounds__(XCI_PLAN_THREADS)
+__global__ void __launch_bounds__(XCI_PLAN_THREADS, BESIDE ? 2 : XCI_PLAN_BLOCKS)
     k_gap_plan(xci_cuda_gap_encode_call call, xci_gap_scratch scratch) {
     XCI_SHARED_MEMORY(shared);
     const xci_gap_work work = d_work_of(&call, &scratch, blockIdx.x, (xci_gap_planner *)shared);

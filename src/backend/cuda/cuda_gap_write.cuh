@@ -248,14 +248,19 @@ __device__ __forceinline__ void d_write_classes(const xci_gap_source *source, xc
 
 /* ---- Groups ---- */
 
-/* What a block of threads has in shared memory; `coders` are as many as the form may have. */
+/* What a block of threads has in shared memory. Coders are as many as the form may have, and behind
+ * them, beside the old weights, are streams. */
 typedef struct xci_gap_writer {
     xci_gap_record record;
     xci_gap_batch batches[XCI_PLAN_WARPS];
-    xci_gap_streams streams[XCI_PLAN_WARPS];
     uint32_t bits[XCI_PLAN_WARPS][XCI_BIT_WORDS];
     xci_gap_coder coders[1];
 } xci_gap_writer;
+
+__host__ __device__ static inline uint32_t xci_gap_writer_bytes(bool beside) {
+    const uint32_t coders = xci_gap_tables(beside) - 1;
+    return (uint32_t)(sizeof(xci_gap_writer) + coders * sizeof(xci_gap_coder) + 7) / 8 * 8;
+}
 
 /* The block with this number among the group's gap blocks. */
 template <bool BESIDE>
@@ -275,11 +280,13 @@ __device__ __forceinline__ void d_write_block(const xci_gap_work *work, xci_gap_
             return coded;
         });
     else if (BESIDE)
-        d_write_classes(&source, batch, &writer->streams[d_warp()], shape, writer->coders,
-                        shape->class_count > 1
-                            ? work->scratch->lists + work->scratch->ranks[work->first + c]
-                            : NULL,
-                        words, at);
+        d_write_classes(
+            &source, batch,
+            (xci_gap_streams *)((uint8_t *)writer + xci_gap_writer_bytes(true)) + d_warp(), shape,
+            writer->coders,
+            shape->class_count > 1 ? work->scratch->lists + work->scratch->ranks[work->first + c]
+                                   : NULL,
+            words, at);
     else if (shape->dense)
         d_write_dense_block(&source, shape->width, words, at, [&](uint32_t position) {
             const xci_gap_coded coded = {coder, d_element_at(&source, position, shape->width)};
@@ -326,7 +333,7 @@ __device__ __forceinline__ void d_write_blocks(const xci_gap_work *work, xci_gap
 }
 
 template <bool BESIDE>
-__global__ void __launch_bounds__(XCI_PLAN_THREADS)
+__global__ void __launch_bounds__(XCI_PLAN_THREADS, BESIDE ? 2 : XCI_PLAN_BLOCKS)
     k_gap_write(xci_cuda_gap_encode_call call, xci_gap_scratch scratch) {
     XCI_SHARED_MEMORY(shared);
     const xci_gap_work work = d_work_of(&call, &scratch, blockIdx.x, NULL);
