@@ -18,7 +18,7 @@
 /* On a device, and in pinned host memory beside it. */
 #define PIECE_OUTPUT                                                                               \
     (UINT64_C(32) << 20) /* blocks of a piece that is encoded, of three at a time */
-#define PIECE_SCRATCH (UINT64_C(192) << 20)
+#define PIECE_SCRATCH (UINT64_C(224) << 20)
 #define PIECE_TABLES (UINT64_C(112) * 32768)
 #define KEPT_SHARE 16u /* of the weights, for subscribers in the process */
 #define BATCH_PAYLOAD                                                                              \
@@ -70,7 +70,7 @@ void xci_seal_device_costs(xorcast_bundle *bundle) {
     const uint64_t tables = bundle->map->memory.bytes + DEVICE_ROUNDING;
     layout->publisher_device_bytes = tables + layout->total_bytes + 2 * small_bytes +
                                      layout->tensor_count * DEVICE_TENSOR +
-                                     layout->chunk_count * DEVICE_CHUNK + 4 * piece + kept +
+                                     layout->chunk_count * DEVICE_CHUNK + 8 * piece + kept +
                                      PIECE_SCRATCH + group + 3 * own + SCAN_BYTES;
     layout->subscriber_device_bytes =
         tables + layout->chunk_count * DEVICE_CHUNK + 8 * batch + group + 2 * SCAN_BYTES;

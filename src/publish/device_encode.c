@@ -8,6 +8,7 @@
 #include "base/counts.h"
 #include "base/digest.h"
 #include "base/pool.h"
+#include "publish/device_gap.h"
 #include "publish/device_incoming.h"
 #include "publish/device_lists.h"
 #include "publish/device_shadow.h"
@@ -39,6 +40,7 @@ typedef struct encode_slot {
     range_span ranges;
     uint64_t first, count; /* chunks */
     uint64_t used;         /* bytes of their blocks */
+    xci_device_gap gap;
 } encode_slot;
 
 struct xci_device_encoder {
@@ -61,6 +63,8 @@ struct xci_device_encoder {
     uint32_t *listed; /* for each range of a piece, how many blocks it has, once it is booked */
     range_span spans[SPANS];
     uint32_t span_count;
+    bool encodes_gap;        /* whole groups are encoded in the gap codec by the device, */
+    uint64_t gap_groups;     /* so many at most in a piece */
     xci_device_lists *lists; /* one for each worker, where the host writes from lists; or NULL */
     const encode_slot *booking; /* the piece whose ranges are booked now, or NULL */
 };
@@ -115,6 +119,8 @@ static xorcast_status open_slot(xci_device_encoder *e, encode_slot *slot) {
     TRY(xci_device_allocate(context, e->capacity + 64, &slot->output));
     TRY(xci_device_allocate(context, tables, &slot->tables));
     TRY(xci_pinned_allocate(context, tables, &slot->pinned));
+    if (e->encodes_gap)
+        TRY(xci_device_gap_open(&slot->gap, context, e->most_chunks, e->capacity));
     return xci_pinned_allocate(context, e->capacity + 64, &slot->payload);
 }
 
@@ -133,7 +139,15 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     e->most_chunks =
         xci_max(bundle->group_chunks_max, xci_min(PIECE_CHUNKS, bundle->layout.chunk_count));
     e->piece_chunks = e->most_chunks;
-    const uint64_t scratch = device->ops->encode_scratch(e->most_chunks, (uint32_t)chunk_bytes);
+    uint64_t scratch = device->ops->encode_scratch(e->most_chunks, (uint32_t)chunk_bytes);
+    e->encodes_gap = encoding_of(e)->codec == XORCAST_CODEC_GAP &&
+                     encoding_of(e)->old_weights == 0 && e->pending->bound == NULL &&
+                     device->ops->gap_encode != NULL;
+    /* A group is at least so large, but for the last one of whole chunks and the last one of all. */
+    e->gap_groups = (e->most_chunks << bundle->chunk_log2) / bundle->layout.group_bytes + 2;
+    if (e->encodes_gap)
+        scratch = xci_max(scratch, device->ops->gap_scratch(e->most_chunks, e->gap_groups,
+                                                            (uint32_t)chunk_bytes));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->compute));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->drain));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->move));
@@ -193,6 +207,7 @@ void xci_device_encoder_close(xci_device_encoder *e) {
         xci_device_release(context, &slot->output);
         xci_device_release(context, &slot->tables);
         xci_pinned_release(context, &slot->pinned);
+        xci_device_gap_close(&slot->gap, context);
         xci_pinned_release(context, &slot->payload);
     }
     xci_device_incoming_close(&e->incoming);
@@ -325,6 +340,17 @@ static xci_cuda_encode_call call_of(const xci_device_encoder *e, const encode_sl
                                   .scratch_bytes = e->scratch.bytes};
 }
 
+/* Whether all ranges of a piece are whole groups. */
+static bool whole_groups(const xci_device_encoder *e, const encode_slot *slot) {
+    const uint64_t *first = e->pending->bundle->group_first;
+    for (uint64_t r = slot->ranges.first; r < slot->ranges.end; r++) {
+        const xci_put_range *range = &e->ranges[r];
+        if (range->first != first[range->group] || range->end != first[range->group + 1])
+            return false;
+    }
+    return true;
+}
+
 static xorcast_status start_encode(xci_device_encoder *e, encode_slot *slot, bool scattered) {
     xorcast_context *context = e->context;
     const xci_device *device = context->shared->device;
@@ -340,10 +366,19 @@ static xorcast_status start_encode(xci_device_encoder *e, encode_slot *slot, boo
         XCI_DEVICE(context, "order two streams",
                    device->ops->stream_after(device->handle, e->compute, slot->moved));
     XCI_DEVICE(context, "encode weights", device->ops->encode(device->handle, &call, e->compute));
+    slot->gap.here = e->encodes_gap && whole_groups(e, slot) &&
+                     slot->ranges.end - slot->ranges.first <= e->gap_groups;
+    if (slot->gap.here)
+        TRY(xci_device_gap_start(&slot->gap, context, &call,
+                                 e->pending->bundle->group_first +
+                                     e->ranges[slot->ranges.first].group,
+                                 slot->ranges.end - slot->ranges.first, e->compute));
     TRY(xci_stream_follow(context, e->drain, e->compute, e->computed));
     XCI_DEVICE(context, "copy results",
                device->ops->copy(device->handle, slot->pinned.at, slot->tables.at,
                                  offsets_for(e->most_chunks).moves, e->drain));
+    if (slot->gap.here)
+        TRY(xci_device_gap_fetch(&slot->gap, context, e->drain));
     XCI_DEVICE(context, "mark a stream",
                device->ops->event_record(device->handle, slot->encoded, e->drain));
     return XORCAST_OK;
@@ -403,7 +438,13 @@ static xorcast_status receive(xci_device_encoder *e) {
     } else if (slot->used < e->capacity / 3) {
         e->piece_chunks = xci_min(e->most_chunks, 2 * e->piece_chunks);
     }
-    if (slot->used > 0)
+    slot->gap.used = slot->gap.here ? *xci_device_gap_host(&slot->gap).used : 0;
+    slot->gap.here = slot->gap.here && slot->used > 0 && slot->gap.used <= e->capacity;
+    if (slot->gap.here)
+        XCI_DEVICE(context, "copy payloads",
+                   device->ops->copy(device->handle, slot->payload.at, slot->gap.output.at,
+                                     slot->gap.used, e->drain));
+    else if (slot->used > 0)
         XCI_DEVICE(context, "copy blocks",
                    device->ops->copy(device->handle, slot->payload.at, slot->output.at, slot->used,
                                      e->drain));
@@ -442,6 +483,25 @@ static void list_block(const book_job *job, const xci_put_range *range, uint32_t
     *at += xci_round_up(result->block_bytes, BLOCK_ALIGNMENT);
 }
 
+/* The record of a range that the device has encoded in the gap codec: its blocks are those chunks that
+ * have one in LZ4 too. */
+static void take_payload(const book_job *job, const xci_put_range *range, xci_record *record) {
+    const xci_device_gap *gap = &job->slot->gap;
+    const xci_device_gap_tables host = xci_device_gap_host(gap);
+    const uint64_t first = range->first - job->slot->first;
+    const xci_cuda_gap_group *group =
+        &host.groups[range - &job->e->ranges[job->slot->ranges.first]];
+    for (uint32_t i = 0; i < record->block_count; i++) {
+        const xci_cuda_result *result = &host.results[first + record->blocks[i].chunk];
+        record->blocks[i].codec = result->block_codec;
+        record->blocks[i].bytes = result->block_bytes;
+    }
+    record->payload = job->slot->payload.at + group->offset;
+    record->raw_bytes = record->stored_bytes = group->bytes;
+    record->params_bytes = group->params_bytes;
+    record->encoded = true;
+}
+
 /* What a range of the piece came to. */
 static void collect(const book_job *job, const xci_put_range *range, xci_encode_worker *worker,
                     xci_piece *piece) {
@@ -476,6 +536,8 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
         piece->counts.chunks_changed++;
         xci_digest_merge(&piece->change, &result->change);
     }
+    if (job->slot->gap.here && record->block_count > 0)
+        take_payload(job, range, record);
 }
 
 static xorcast_status book_range(const book_job *job, uint64_t index, uint32_t worker_index) {
@@ -569,17 +631,6 @@ static void place_aligned(const xci_device_encoder *e, book_job *job) {
         job->aligned = e->aligned.at;
 }
 
-/* Whether all ranges of a piece are whole groups. */
-static bool whole_groups(const xci_device_encoder *e, const encode_slot *slot) {
-    const uint64_t *first = e->pending->bundle->group_first;
-    for (uint64_t r = slot->ranges.first; r < slot->ranges.end; r++) {
-        const xci_put_range *range = &e->ranges[r];
-        if (range->first != first[range->group] || range->end != first[range->group + 1])
-            return false;
-    }
-    return true;
-}
-
 static xorcast_status book_ranges(xci_device_encoder *e, const encode_slot *slot) {
     xci_parts *parts = &e->pending->parts[XCI_FORM_PLAIN];
     const uint64_t range_count = slot->ranges.end - slot->ranges.first;
@@ -617,7 +668,7 @@ xorcast_status xci_device_encoder_list(xci_device_encoder *e, uint32_t worker,
     }
     *old_out = NULL;
     *listed_out = *record;
-    if (e->lists == NULL)
+    if (e->lists == NULL || record->encoded)
         return XORCAST_OK;
     TRY(xci_device_lists_make(&e->lists[worker], e->context, record, listed_out));
     if (encoding_of(e)->old_weights == 0)

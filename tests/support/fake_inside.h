@@ -33,6 +33,7 @@ typedef struct fake_work {
         xci_cuda_encode_call encode;
         xci_cuda_block_call block;
         xci_cuda_gap_call gap;
+        xci_cuda_gap_encode_call gap_encode;
         xci_cuda_digest_call digest;
         xci_cuda_copy_call pieces;
     } call;
@@ -82,6 +83,8 @@ int fake_encode(void *device, const xci_cuda_encode_call *call, void *stream);
 int fake_check(void *device, const xci_cuda_block_call *call, void *stream);
 int fake_prepare(void *device, const xci_cuda_block_call *call, void *stream);
 int fake_apply(void *device, const xci_cuda_block_call *call, void *stream);
+uint64_t fake_gap_scratch(uint64_t count, uint64_t group_count, uint32_t chunk_bytes);
+int fake_gap_encode(void *device, const xci_cuda_gap_encode_call *call, void *stream);
 int fake_gap_check(void *device, const xci_cuda_gap_call *call, void *stream);
 int fake_gap_ready(void *device, const xci_cuda_gap_call *call, void *stream);
 int fake_digest(void *device, const xci_cuda_digest_call *call, void *stream);

@@ -376,6 +376,12 @@ static int apply(void *device, const xci_cuda_block_call *call, void *stream) {
     return error;
 }
 
+static int gap_encode(void *device, const xci_cuda_gap_encode_call *call, void *stream) {
+    int error;
+    ON(device, error, xci_cuda_gap_encode(call, stream));
+    return error;
+}
+
 static int gap_check(void *device, const xci_cuda_gap_call *call, void *stream) {
     int error;
     ON(device, error, xci_cuda_gap_check(call, stream));
@@ -447,6 +453,8 @@ static const xci_device_ops table = {
     .check = check,
     .prepare = prepare,
     .apply = apply,
+    .gap_scratch = xci_cuda_gap_scratch,
+    .gap_encode = gap_encode,
     .gap_check = gap_check,
     .gap_ready = gap_ready,
     .digest = digest,
