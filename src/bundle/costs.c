@@ -74,7 +74,7 @@ void xci_seal_device_costs(xorcast_bundle *bundle) {
                                      PIECE_SCRATCH + group + 3 * own + SCAN_BYTES;
     layout->subscriber_device_bytes =
         tables + layout->chunk_count * DEVICE_CHUNK + 8 * batch + group + 2 * SCAN_BYTES;
-    layout->publisher_bytes += layout->chunk_count * 2 * DEVICE_CHUNK + 3 * piece + 3 * own +
+    layout->publisher_bytes += layout->chunk_count * 2 * DEVICE_CHUNK + 4 * piece + 3 * own +
                                layout->tensor_count * DEVICE_TENSOR + SCAN_BYTES;
     layout->subscriber_bytes += 8 * batch + group + 2 * SCAN_BYTES;
 }
