@@ -246,7 +246,7 @@ int main(int argc, char **argv) {
         gap_fail("no context", 0);
     test_sets(context, writer, quick ? 2 : 40, 16, 600);
     test_sets(context, writer, quick ? 1 : 40, 10, 9000);
-    test_sets(context, writer, quick ? 1 : 40, 2, quick ? 20000 : 65536);
+    test_sets(context, writer, quick ? 1 : 40, 2, quick ? 40000 : 65536);
     if (!quick)
         test_sets(context, writer, 10, 64, 65536);
     if (!quick)

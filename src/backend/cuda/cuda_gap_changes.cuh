@@ -22,7 +22,8 @@ __device__ __forceinline__ xci_gap_source d_source_of(const xci_cuda_gap_encode_
     xci_gap_source source;
     source.bytes = call->grid.chunks[call->first + index].bytes;
     source.unit = scratch->units + index * scratch->units_per_chunk;
-    source.end = source.unit + (source.bytes + XCI_UNIT_BYTES - 1) / XCI_UNIT_BYTES;
+    source.end =
+        source.unit + scratch->units_per_chunk; /* those behind the chunk's end are empty */
     source.old_at = call->old_at[call->first + index];
     source.new_at = call->new_at[call->first + index];
     source.at = source.first = 0;
@@ -41,29 +42,55 @@ __device__ __forceinline__ uint64_t d_word_at(const uint8_t *at, uint32_t word, 
     return value;
 }
 
+__device__ __forceinline__ void d_take_entry(const xci_gap_unit *unit, uint32_t i,
+                                             uint32_t *word_out, uint64_t *mask_out) {
+    const uint32_t *entry = unit->entries + i * 3;
+    *word_out = entry[0];
+    *mask_out = (uint64_t)entry[2] << 32 | entry[1];
+}
+
+/* The next two units at once, if both are listed and short; whether they are. */
+__device__ __forceinline__ bool d_take_two_units(xci_gap_source *source, uint32_t *word_out,
+                                                 uint64_t *mask_out) {
+    const xci_gap_unit *units = source->unit;
+    if (source->at != 0 || units + 1 >= source->end)
+        return false;
+    const uint32_t first = units[0].count, second = units[1].count;
+    if (first > XCI_WARP || second > XCI_WARP - first)
+        return false;
+    if (d_lane() < first)
+        d_take_entry(&units[0], d_lane(), word_out, mask_out);
+    else if (d_lane() < first + second)
+        d_take_entry(&units[1], d_lane() - first, word_out, mask_out);
+    source->unit += 2;
+    source->first += 2 * XCI_UNIT_BYTES / 8;
+    return true;
+}
+
 /* The next words, one a lane, rising; their masks may be 0. False: there are none. */
 __device__ __forceinline__ bool d_next_words(xci_gap_source *source, uint32_t *word_out,
                                              uint64_t *mask_out) {
     *mask_out = 0;
     *word_out = 0;
     while (source->unit != source->end) {
-        const uint32_t words = (source->bytes + 7) / 8;
-        const bool listed = source->unit->count != XCI_NOT_LISTED;
+        if (d_take_two_units(source, word_out, mask_out))
+            return true;
+        const uint32_t listed = source->unit->count;
         const uint32_t count =
-            listed ? source->unit->count : min(XCI_UNIT_BYTES / 8, words - source->first);
+            listed != XCI_NOT_LISTED
+                ? listed
+                : min(XCI_UNIT_BYTES / 8, (source->bytes + 7) / 8 - source->first);
         if (source->at < count) {
             const uint32_t mine = source->at + d_lane();
-            if (mine < count && listed) {
-                const uint32_t *entry = source->unit->entries + mine * 3;
-                *word_out = entry[0];
-                *mask_out = (uint64_t)entry[2] << 32 | entry[1];
+            if (mine < count && listed != XCI_NOT_LISTED) {
+                d_take_entry(source->unit, mine, word_out, mask_out);
             } else if (mine < count) {
                 *word_out = source->first + mine;
                 *mask_out = d_word_at(source->old_at, *word_out, source->bytes) ^
                             d_word_at(source->new_at, *word_out, source->bytes);
             }
             source->at += XCI_WARP;
-            if (!listed && !__any_sync(XCI_ALL, *mask_out != 0))
+            if (listed == XCI_NOT_LISTED && !__any_sync(XCI_ALL, *mask_out != 0))
                 continue;
             return true;
         }

@@ -224,8 +224,11 @@ __device__ __forceinline__ void d_work_on_unit(const xci_cuda_gap_encode_call *c
     const uint32_t begin = (unit - index * scratch->units_per_chunk) * XCI_UNIT_BYTES;
     const uint64_t number = call->first + index;
     const xci_cuda_chunk chunk = call->grid.chunks[number];
-    if (begin >= chunk.bytes)
+    if (begin >= chunk.bytes) {
+        if (d_lane() == 0)
+            scratch->units[unit].count = 0;
         return;
+    }
     xci_gap_lister lister = {};
     lister.old_at = call->old_at[number];
     lister.new_at = call->new_at[number];
