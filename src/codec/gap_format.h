@@ -57,7 +57,7 @@ XCI_BOTH xci_gap_window xci_gap_begin(uint32_t prior) {
     return window;
 }
 
-/* The parameter where `count` changes, at least 2, passed `passed` elements, the prior's included. */
+/* The parameter where `count` changes, at least 2, took `passed` elements, the prior's included. */
 XCI_BOTH uint32_t xci_gap_parameter_of(uint32_t count, uint32_t passed) {
     const uint32_t above = (passed - 1) / count;
     return above < 2 ? 0 : 31 - xci_zeros_above32(above);

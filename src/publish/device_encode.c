@@ -143,7 +143,7 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     e->encodes_gap = encoding_of(e)->codec == XORCAST_CODEC_GAP &&
                      encoding_of(e)->old_weights == 0 && e->pending->bound == NULL &&
                      device->ops->gap_encode != NULL;
-    /* A group is at least so large, but for the last one of whole chunks and the last one of all. */
+    /* Groups are at least so large, but for the last of whole chunks and the last of all. */
     e->gap_groups = (e->most_chunks << bundle->chunk_log2) / bundle->layout.group_bytes + 2;
     if (e->encodes_gap)
         scratch = xci_max(scratch, device->ops->gap_scratch(e->most_chunks, e->gap_groups,
@@ -483,8 +483,8 @@ static void list_block(const book_job *job, const xci_put_range *range, uint32_t
     *at += xci_round_up(result->block_bytes, BLOCK_ALIGNMENT);
 }
 
-/* The record of a range that the device has encoded in the gap codec: its blocks are those chunks that
- * have one in LZ4 too. */
+/* The record of a range that the device has encoded in the gap codec: chunks that have a block are
+ * those that have one in LZ4. */
 static void take_payload(const book_job *job, const xci_put_range *range, xci_record *record) {
     const xci_device_gap *gap = &job->slot->gap;
     const xci_device_gap_tables host = xci_device_gap_host(gap);

@@ -24,8 +24,8 @@ xorcast_status xci_device_gap_open(xci_device_gap *gap, xorcast_context *context
 void xci_device_gap_close(xci_device_gap *gap, xorcast_context *context);
 xci_device_gap_tables xci_device_gap_host(const xci_device_gap *gap);
 
-/* Encodes the chunks of `call`, which are those of `group_count` groups from `group_first` on, after
- * what is on `stream`. The call's chunks, addresses and scratch are the piece's. */
+/* Encodes the chunks of `call`, which are those of `group_count` groups from `group_first` on,
+ * after what is on `stream`. The call's chunks, addresses and scratch are the piece's. */
 xorcast_status xci_device_gap_start(xci_device_gap *gap, xorcast_context *context,
                                     const xci_cuda_encode_call *call, const uint64_t *group_first,
                                     uint64_t group_count, void *stream);

@@ -1,5 +1,5 @@
-/* What the gap codec and `auto` need of blocks that a device has encoded: lists of changed words, and
- * the chunks before the change. One for each worker. */
+/* What the gap codec and `auto` need of blocks that a device has encoded: lists of changed words,
+ * and the chunks before the change. One for each worker. */
 #ifndef XCI_DEVICE_LISTS_H
 #define XCI_DEVICE_LISTS_H
 

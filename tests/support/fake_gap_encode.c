@@ -1,4 +1,4 @@
-/* Groups in the gap codec on the stand-in device: the CPU's encoder, in the shape of the kernels. */
+/* Groups in the gap codec on the stand-in device: the CPU's encoder, in the shape of kernels. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -512,8 +512,8 @@ __device__ __forceinline__ uint32_t d_varint_bytes(uint32_t value) {
 }
 
 /* Bytes of the dense block of a chunk of `bytes`, or XCI_GAP_CHUNK_MAX, which is never below a
- * limit, as soon as a stream is known to be too long: where the host's writer, which leaves room for
- * its length, gives up. bits_of(position) gives the bits of an element. */
+ * limit, as soon as a stream is known to be too long: where the host's writer, which leaves room
+ * for its length, gives up. bits_of(position) gives the bits of an element. */
 template <typename BitsOf>
 __device__ __forceinline__ uint32_t d_sum_segments(uint32_t bytes, uint32_t width, BitsOf bits_of) {
     const uint32_t count = xci_gap_element_count(width, bytes);

@@ -340,7 +340,7 @@ __device__ __forceinline__ const xci_gap_lengths *d_lengths_of(const xci_gap_pla
     return (planner->old.has_own >> c & 1) != 0 ? &planner->old.own[c] : &planner->lengths;
 }
 
-/* Room for a chunk's ranks; XCI_NO_RANKS: there is none, and the call fails. */
+/* Room for a chunk's ranks; NULL: there is none, and the call fails. */
 __device__ __forceinline__ uint32_t *d_take_ranks(const xci_gap_work *work, uint32_t c,
                                                   uint32_t changes) {
     unsigned long long at = 0;

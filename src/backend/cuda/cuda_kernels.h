@@ -132,10 +132,10 @@ int xci_cuda_check(const xci_cuda_block_call *call, void *stream);
 int xci_cuda_prepare(const xci_cuda_block_call *call, void *stream);
 int xci_cuda_apply(const xci_cuda_block_call *call, void *stream);
 
-/* ---- Gap: groups of chunks to gap blocks and parameters, byte for byte those of the CPU ----------
- * Chunks [first, first + count) of the grid, which are whole groups: group_first has the first chunk
- * of each, and where the last one ends. Old and new as for encode; chunks that have to be raw, and
- * those of which more than one word in six changes, are read several times.
+/* ---- Gap: groups of chunks to gap blocks and parameters, byte for byte those of the CPU ---------
+ * Chunks [first, first + count) of the grid, which are whole groups: group_first has the first
+ * chunk of each, and where the last one ends. Old and new as for encode; chunks that have to be
+ * raw, and those of which more than one word in six changes, are read several times.
  *
  * A group's payload, blocks and then parameters, lies at its `offset` of the output, and groups
  * follow each other there. In results block_offset counts from the group's; a chunk has changed if
@@ -160,16 +160,15 @@ typedef struct xci_cuda_gap_encode_call {
     xci_cuda_result *results;   /* `count` */
     xci_cuda_gap_group *groups; /* `group_count` */
     uint64_t *used_bytes;
-    uint8_t
-        *scratch; /* aligned to 256, xci_cuda_gap_scratch bytes at least; more lets it list more */
-    uint64_t scratch_bytes;
+    uint8_t *scratch;       /* aligned to 256 */
+    uint64_t scratch_bytes; /* xci_cuda_gap_scratch at least; more lets it list more */
     uint32_t beside; /* 1: the form beside the old weights */
     uint32_t listed; /* 1: scratch and results are those of a call for the same chunks before it */
 } xci_cuda_gap_encode_call;
 uint64_t xci_cuda_gap_scratch(uint64_t count, uint64_t group_count, uint32_t chunk_bytes);
 int xci_cuda_gap_encode(const xci_cuda_gap_encode_call *call, void *stream);
 
-/* ---- Gap blocks, when they are staged ------------------------------------------------------------
+/* ---- Gap blocks, when they are staged -----------------------------------------------------------
  * check decodes foreign blocks with every bounds check, reads the old words at changed positions
  * and says what device-ready form each takes: `list_bytes` of a list, or a raw mask where that is
  * not longer (block_codec says which). No such form for a block that changes nothing. ready decodes
