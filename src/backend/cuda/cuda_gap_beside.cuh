@@ -131,21 +131,15 @@ d_walk_beside(const xci_gap_shape *shape, const uint32_t *first_keys, const xci_
     if (!d_open_streams(&beside, lookups, block, block_bytes, ends))
         return false;
     const uint32_t rows = (bytes + XCI_ROW_VECTORS * 16 - 1) / (XCI_ROW_VECTORS * 16);
-    uint4 ahead[XCI_OLD_AHEAD];
-#pragma unroll
-    for (uint32_t i = 0; i < XCI_OLD_AHEAD; ++i)
-        ahead[i] = d_old_vector(&beside.scan, i);
-    for (uint32_t first = 0; first < rows; first += XCI_OLD_AHEAD) {
-#pragma unroll
-        for (uint32_t i = 0; i < XCI_OLD_AHEAD; ++i) {
-            xci_gap_row row;
-            xci_gap_masks masks = {0, 0};
-            row.old_part = ahead[i];
-            ahead[i] = d_old_vector(&beside.scan, first + i + XCI_OLD_AHEAD);
-            d_class_row(&beside.scan, first + i, &row);
-            if (d_change_row(&beside, &row, first + i, &masks))
-                visit(((first + i) * XCI_ROW_VECTORS + d_lane()) * 2, masks.low, masks.high);
-        }
+    xci_gap_ahead ahead = d_begin_ahead(&beside.scan);
+#pragma unroll 1 /* the code is long: it must stay in the instruction cache */
+    for (uint32_t r = 0; r < rows; ++r) {
+        xci_gap_row row;
+        xci_gap_masks masks = {0, 0};
+        row.old_part = d_next_row(&beside.scan, &ahead);
+        d_class_row(&beside.scan, r, &row);
+        if (d_change_row(&beside, &row, r, &masks))
+            visit((r * XCI_ROW_VECTORS + d_lane()) * 2, masks.low, masks.high);
     }
     beside.bad = beside.bad || beside.walk.position != XCI_NO_RANK;
     return !__any_sync(XCI_ALL, beside.bad);

@@ -104,28 +104,22 @@ __device__ __forceinline__ void d_rank_changes(const xci_gap_source *source, uin
     xci_gap_queue queue = {*source, 0, 0, false};
     const uint32_t rows = (source->bytes + XCI_ROW_VECTORS * 16 - 1) / (XCI_ROW_VECTORS * 16);
     uint32_t changes = 0;
-    uint4 ahead[XCI_OLD_AHEAD];
     d_begin_rows(&scan, width, class_count, first_keys, source->old_at, source->bytes);
     streams->row[d_lane()] = streams->row[d_lane() + XCI_WARP] = 0;
     __syncwarp();
-#pragma unroll
-    for (uint32_t i = 0; i < XCI_OLD_AHEAD; ++i)
-        ahead[i] = d_old_vector(&scan, i);
-    for (uint32_t first = 0; first < rows; first += XCI_OLD_AHEAD) {
-#pragma unroll
-        for (uint32_t i = 0; i < XCI_OLD_AHEAD; ++i) {
-            xci_gap_row row;
-            row.old_part = ahead[i];
-            ahead[i] = d_old_vector(&scan, first + i + XCI_OLD_AHEAD);
-            d_class_row(&scan, first + i, &row);
-            if (d_fetch_row(&queue, (first + i) * 2 * XCI_WARP, streams->row)) {
-                uint64_t *mine = &streams->row[2 * d_lane()];
-                changes += d_rank_row(&scan, &row, mine[0], mine[1], changes, ranks);
-                mine[0] = mine[1] = 0;
-                __syncwarp();
-            }
-            scan.seen += d_row_total(&scan, &row);
+    xci_gap_ahead ahead = d_begin_ahead(&scan);
+#pragma unroll 1 /* the code is long: it must stay in the instruction cache */
+    for (uint32_t r = 0; r < rows; ++r) {
+        xci_gap_row row;
+        row.old_part = d_next_row(&scan, &ahead);
+        d_class_row(&scan, r, &row);
+        if (d_fetch_row(&queue, r * 2 * XCI_WARP, streams->row)) {
+            uint64_t *mine = &streams->row[2 * d_lane()];
+            changes += d_rank_row(&scan, &row, mine[0], mine[1], changes, ranks);
+            mine[0] = mine[1] = 0;
+            __syncwarp();
         }
+        scan.seen += d_row_total(&scan, &row);
     }
     __syncwarp();
 }

@@ -108,4 +108,29 @@ __device__ __forceinline__ uint32_t d_mark_class(const xci_gap_scan *scan, const
     return d_sum_marks(scan->fields, sum);
 }
 
+/* Rows that are on their way, the next one first. */
+typedef struct xci_gap_ahead {
+    uint4 rows[XCI_OLD_AHEAD];
+    uint32_t next; /* the row behind them */
+} xci_gap_ahead;
+
+__device__ __forceinline__ xci_gap_ahead d_begin_ahead(const xci_gap_scan *scan) {
+    xci_gap_ahead ahead;
+#pragma unroll
+    for (uint32_t i = 0; i < XCI_OLD_AHEAD; ++i)
+        ahead.rows[i] = d_old_vector(scan, i);
+    ahead.next = XCI_OLD_AHEAD;
+    return ahead;
+}
+
+/* The next row; another one is sent for. */
+__device__ __forceinline__ uint4 d_next_row(const xci_gap_scan *scan, xci_gap_ahead *ahead) {
+    const uint4 row = ahead->rows[0];
+#pragma unroll
+    for (uint32_t i = 0; i + 1 < XCI_OLD_AHEAD; ++i)
+        ahead->rows[i] = ahead->rows[i + 1];
+    ahead->rows[XCI_OLD_AHEAD - 1] = d_old_vector(scan, ahead->next++);
+    return row;
+}
+
 #endif
