@@ -391,7 +391,7 @@ int main(int argc, char **argv) {
         if (names.empty() || std::any_of(names.begin(), names.end(), [&](const char *name) {
                 return strcmp(name, m.name) == 0;
             }))
-            measure_case(m, news, olds, m.rules.size() > 1 ? 1024 : 256, rounds);
+            measure_case(m, news, olds, m.rules.size() > 1 ? 1320 : 256, rounds);
     CUDA(cudaFree(olds));
     CUDA(cudaFree(news));
     return 0;
