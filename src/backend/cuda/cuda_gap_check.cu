@@ -9,6 +9,7 @@
 /* Old weights keep more warps busy. */
 #define PLAIN_THREADS 64u
 #define BESIDE_THREADS 256u
+#define BESIDE_BLOCKS 2 /* of a multiprocessor, at least */
 
 typedef struct gap_memory {
     xci_gap_record *record;
@@ -293,7 +294,8 @@ static __device__ __forceinline__ void d_work_by_warp(const xci_cuda_gap_call &c
 }
 
 template <bool BESIDE, bool WRITES>
-static __global__ void __launch_bounds__(BESIDE ? BESIDE_THREADS : PLAIN_THREADS)
+static __global__ void __launch_bounds__(BESIDE ? BESIDE_THREADS : PLAIN_THREADS,
+                                         BESIDE ? BESIDE_BLOCKS : 1)
     k_gap_decode(const xci_cuda_gap_call call) {
     XCI_SHARED_MEMORY(shared);
     const gap_memory memory = d_divide(shared);

@@ -10,9 +10,7 @@
 
 #define XCI_PLAN_THREADS 256u
 #define XCI_PLAN_WARPS (XCI_PLAN_THREADS / XCI_WARP)
-#ifndef XCI_PLAN_BLOCKS
 #define XCI_PLAN_BLOCKS 5 /* of a multiprocessor, at least: they wait for memory most of the time */
-#endif
 #define XCI_NO_DRAFT UINT32_MAX
 #define XCI_FOLDED_SYMBOLS 4096u
 

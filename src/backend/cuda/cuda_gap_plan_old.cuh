@@ -22,8 +22,7 @@ __device__ __forceinline__ void d_count_vector(uint4 v, uint32_t width, uint32_t
 }
 
 /* Nibbles are many: they are counted by 8 classes of one key each. */
-__device__ __forceinline__ void d_count_nibbles(const xci_gap_scan *scan, const xci_gap_row *row,
-                                                uint32_t *counts) {
+__device__ __forceinline__ void d_count_nibbles(const xci_gap_row *row, uint32_t *counts) {
     uint32_t before = 0;
 #pragma unroll
     for (uint32_t c = XCI_GAP_CLASSES; c-- > 0;) {
@@ -32,7 +31,6 @@ __device__ __forceinline__ void d_count_nibbles(const xci_gap_scan *scan, const 
             atomicAdd(&counts[c], total - before);
         before = total;
     }
-    (void)scan;
 }
 
 static_assert(XCI_GAP_KEY_STRETCH == XCI_ROW_BYTES, "a stretch is a row");
@@ -50,7 +48,7 @@ __device__ __forceinline__ void d_count_keys(const xci_gap_source *source, uint3
         row.old_part = d_old_vector(&scan, r);
         if (width == 0) {
             d_class_row(&scan, r, &row);
-            d_count_nibbles(&scan, &row, counts);
+            d_count_nibbles(&row, counts);
             continue;
         }
         const uint32_t first = (r * XCI_WARP + d_lane()) * (32u >> width);

@@ -207,41 +207,66 @@ __device__ __forceinline__ void d_write_raw_block(xci_gap_source source, uint8_t
 
 /* ---- Blocks beside the old weights ---- */
 
-/* One class's stream is written in one turn, its length is found in another. */
+/* Bits of each class's stream. */
+__device__ __forceinline__ void d_count_class_bits(const xci_gap_source *source,
+                                                   xci_gap_batch *batch, xci_gap_streams *streams,
+                                                   const xci_gap_shape *shape,
+                                                   const xci_gap_coder *coders,
+                                                   const uint32_t *ranks, uint32_t *bits) {
+#pragma unroll
+    for (uint32_t k = 0; k < XCI_GAP_CLASSES; ++k)
+        bits[k] = 0;
+    d_each_ranked(source, batch, streams, shape->width, shape->class_count, ranks,
+                  [&](bool active, const xci_gap_ranked &change) {
+                      uint32_t mine = 0;
+                      if (active) {
+                          const xci_gap_class of = shape->classes[change.of];
+                          (void)d_gap_bits(change.rank - change.last_end,
+                                           d_ranked_parameter(&change, of.prior), &mine);
+                          mine += d_coded_bits(&coders[of.table], change.value);
+                      }
+#pragma unroll
+                      for (uint32_t k = 0; k < XCI_GAP_CLASSES; ++k)
+                          bits[k] += active && change.of == k ? mine : 0;
+                  });
+#pragma unroll
+    for (uint32_t k = 0; k < XCI_GAP_CLASSES; ++k)
+        bits[k] = d_sum(bits[k]);
+}
+
+/* Each class's stream is written in a turn of its own. */
 __device__ __forceinline__ void d_write_classes(const xci_gap_source *source, xci_gap_batch *batch,
                                                 xci_gap_streams *streams,
                                                 const xci_gap_shape *shape,
                                                 const xci_gap_coder *coders, const uint32_t *ranks,
                                                 uint32_t *words, uint8_t *at) {
-    const uint32_t class_count = shape->class_count;
-    for (uint32_t c = 0; c < class_count; ++c) {
+    uint32_t bits[XCI_GAP_CLASSES] = {0};
+    if (shape->class_count > 1)
+        d_count_class_bits(source, batch, streams, shape, coders, ranks, bits);
+#pragma unroll 1
+    for (uint32_t c = 0; c < shape->class_count; ++c) {
         const xci_gap_coder *coder = &coders[shape->classes[c].table];
         const uint32_t prior = shape->classes[c].prior;
-        if (c + 1 < class_count) {
-            uint32_t bits = 0;
-            d_each_ranked(source, batch, streams, shape->width, class_count, ranks,
-                          [&](bool active, const xci_gap_ranked &change) {
-                              uint32_t gap_bits;
-                              if (!active || change.of != c)
-                                  return;
-                              (void)d_gap_bits(change.rank - change.last_end,
-                                               d_ranked_parameter(&change, prior), &gap_bits);
-                              bits += gap_bits + d_coded_bits(coder, change.value);
-                          });
-            at = d_put_length(at, (d_sum(bits) + 7) / 8);
-        }
+        uint32_t mine_bits = 0;
+#pragma unroll
+        for (uint32_t k = 0; k < XCI_GAP_CLASSES; ++k)
+            mine_bits = k == c ? bits[k] : mine_bits;
+        if (c + 1 < shape->class_count)
+            at = d_put_length(at, (mine_bits + 7) / 8);
         xci_gap_bit_sink sink = d_begin_stream(words, at);
-        d_each_ranked(source, batch, streams, shape->width, class_count, ranks,
-                      [&](bool active, const xci_gap_ranked &change) {
-                          const bool mine = active && change.of == c;
-                          uint32_t gap_bits = 0;
-                          uint64_t gap = 0;
-                          if (mine)
-                              gap = d_gap_bits(change.rank - change.last_end,
-                                               d_ranked_parameter(&change, prior), &gap_bits);
-                          if (__any_sync(XCI_ALL, mine))
-                              d_put_change(&sink, coder, mine, gap, gap_bits, change.value);
-                      });
+        /* A class without changes is an empty stream. */
+        if (shape->class_count == 1 || mine_bits != 0)
+            d_each_ranked(source, batch, streams, shape->width, shape->class_count, ranks,
+                          [&](bool active, const xci_gap_ranked &change) {
+                              const bool mine = active && change.of == c;
+                              uint32_t gap_bits = 0;
+                              uint64_t gap = 0;
+                              if (mine)
+                                  gap = d_gap_bits(change.rank - change.last_end,
+                                                   d_ranked_parameter(&change, prior), &gap_bits);
+                              if (__any_sync(XCI_ALL, mine))
+                                  d_put_change(&sink, coder, mine, gap, gap_bits, change.value);
+                          });
         at = d_end_stream(&sink);
     }
 }
