@@ -240,7 +240,7 @@ static void test_sets(xorcast_context *context, xci_gap_group_writer *writer, ui
 int main(int argc, char **argv) {
     const bool quick = argc > 1 && strcmp(argv[1], "quick") == 0;
     xorcast_context *context;
-    xci_gap_group_writer *writer;
+    xci_gap_group_writer *writer = NULL;
     if (xorcast_context_create(NULL, &context) < 0 ||
         xci_gap_group_writer_open(context, &writer) < 0)
         gap_fail("no context", 0);

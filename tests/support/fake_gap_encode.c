@@ -75,7 +75,7 @@ static int run_encode(fake_work *work) {
     xci_cuda_result *results = fake_real(call->results, call->count * sizeof *results);
     uint64_t *used = fake_real(call->used_bytes, sizeof *used);
     xorcast_context *context;
-    xci_gap_group_writer *writer;
+    xci_gap_group_writer *writer = NULL;
     if (first[0] != call->first || first[call->group_count] != call->first + call->count)
         fake_stop("groups that are not the call's chunks");
     if (xorcast_context_create(NULL, &context) < 0 ||
