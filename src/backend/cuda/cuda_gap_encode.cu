@@ -7,6 +7,9 @@
 
 #define LIST_SHARED (XCI_LIST_THREADS / XCI_WARP * (uint32_t)sizeof(xci_gap_lister_memory))
 #define PLACE_SHARED (XCI_PLACE_THREADS / XCI_WARP * (uint32_t)sizeof(uint64_t))
+/* Of a multiprocessor: as many as memory needs, so that there is room for the plan and the write of
+ * another call. */
+#define LIST_BLOCKS 4
 /* For the lists of a chunk, on average: one changed word in 24. */
 #define LIST_BYTES UINT64_C(4096)
 
@@ -21,7 +24,7 @@ typedef struct launcher {
     cudaStream_t stream;
 } launcher;
 
-/* Blocks of the listing kernel that run at the same time on the current device. */
+/* Blocks of the listing kernel: all run at the same time on the current device. */
 static cudaError_t count_blocks(uint32_t *blocks_out) {
     int device, processors, each;
     cudaError_t e = cudaGetDevice(&device);
@@ -34,7 +37,7 @@ static cudaError_t count_blocks(uint32_t *blocks_out) {
         e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, k_gap_list, (int)XCI_LIST_THREADS,
                                                           LIST_SHARED);
     if (e == cudaSuccess)
-        *blocks_out = (uint32_t)(processors * each);
+        *blocks_out = (uint32_t)(processors * (each < LIST_BLOCKS ? each : LIST_BLOCKS));
     return e;
 }
 
