@@ -110,6 +110,11 @@ typedef struct xci_device_ops {
     int (*prepare)(void *device, const xci_cuda_block_call *call, void *stream);
     int (*check_masks)(void *device, const xci_cuda_mask_call *call, void *stream);
     int (*apply)(void *device, const xci_cuda_block_call *call, void *stream);
+    /* NULL, all four: the device does not know the gap codec. */
+    uint64_t (*gap_scratch)(uint64_t count, uint64_t group_count, uint32_t chunk_bytes);
+    int (*gap_encode)(void *device, const xci_cuda_gap_encode_call *call, void *stream);
+    int (*gap_check)(void *device, const xci_cuda_gap_call *call, void *stream);
+    int (*gap_ready)(void *device, const xci_cuda_gap_call *call, void *stream);
     int (*digest)(void *device, const xci_cuda_digest_call *call, void *stream);
     int (*gather)(void *device, const xci_cuda_copy_call *call, void *stream);
     int (*scatter)(void *device, const xci_cuda_copy_call *call, void *stream);

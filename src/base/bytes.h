@@ -7,12 +7,32 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint16_t xci_load16(const void *p) { uint16_t v; memcpy(&v, p, sizeof v); return v; }
-static inline uint32_t xci_load32(const void *p) { uint32_t v; memcpy(&v, p, sizeof v); return v; }
-static inline uint64_t xci_load64(const void *p) { uint64_t v; memcpy(&v, p, sizeof v); return v; }
-static inline void xci_store16(void *p, uint16_t v) { memcpy(p, &v, sizeof v); }
-static inline void xci_store32(void *p, uint32_t v) { memcpy(p, &v, sizeof v); }
-static inline void xci_store64(void *p, uint64_t v) { memcpy(p, &v, sizeof v); }
+#include "base/both.h"
+
+XCI_BOTH uint16_t xci_load16(const void *p) {
+    uint16_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+XCI_BOTH uint32_t xci_load32(const void *p) {
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+XCI_BOTH uint64_t xci_load64(const void *p) {
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+XCI_BOTH void xci_store16(void *p, uint16_t v) {
+    memcpy(p, &v, sizeof v);
+}
+XCI_BOTH void xci_store32(void *p, uint32_t v) {
+    memcpy(p, &v, sizeof v);
+}
+XCI_BOTH void xci_store64(void *p, uint64_t v) {
+    memcpy(p, &v, sizeof v);
+}
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "xorcast runs on little-endian machines only: weights are shipped as they lie in memory"
@@ -21,7 +41,7 @@ static inline void xci_store64(void *p, uint64_t v) { memcpy(p, &v, sizeof v); }
 #define XCI_VARINT_BYTES 10
 
 /* Writes at most XCI_VARINT_BYTES, returns how many. */
-static inline unsigned xci_varint_put(uint8_t *out, uint64_t value) {
+XCI_BOTH unsigned xci_varint_put(uint8_t *out, uint64_t value) {
     unsigned n = 0;
     while (value >= 0x80) {
         out[n++] = (uint8_t)(value | 0x80);
@@ -38,9 +58,11 @@ typedef struct xci_reader {
     bool bad;
 } xci_reader;
 
-static inline uint64_t xci_reader_left(const xci_reader *r) { return (uint64_t)(r->end - r->at); }
+XCI_BOTH uint64_t xci_reader_left(const xci_reader *r) {
+    return (uint64_t)(r->end - r->at);
+}
 
-static inline const uint8_t *xci_read_bytes(xci_reader *r, uint64_t count) {
+XCI_BOTH const uint8_t *xci_read_bytes(xci_reader *r, uint64_t count) {
     if (r->bad || count > xci_reader_left(r)) {
         r->bad = true;
         return NULL;
@@ -49,7 +71,7 @@ static inline const uint8_t *xci_read_bytes(xci_reader *r, uint64_t count) {
     r->at += count;
     return p;
 }
-static inline uint8_t xci_read8(xci_reader *r) {
+XCI_BOTH uint8_t xci_read8(xci_reader *r) {
     const uint8_t *p = xci_read_bytes(r, 1);
     return p ? *p : 0;
 }
@@ -62,7 +84,7 @@ static inline uint64_t xci_read64(xci_reader *r) {
     return p ? xci_load64(p) : 0;
 }
 
-static inline uint64_t xci_read_varint(xci_reader *r) {
+XCI_BOTH uint64_t xci_read_varint(xci_reader *r) {
     uint64_t value = 0;
     for (unsigned shift = 0; shift < 70; shift += 7) {
         const uint8_t byte = xci_read8(r);
@@ -84,12 +106,16 @@ static inline bool xci_multiply(uint64_t a, uint64_t b, uint64_t *product_out) {
     return !__builtin_mul_overflow(a, b, product_out);
 }
 
-static inline uint64_t xci_min(uint64_t a, uint64_t b) { return a < b ? a : b; }
-static inline uint64_t xci_max(uint64_t a, uint64_t b) { return a > b ? a : b; }
-static inline uint64_t xci_round_up(uint64_t value, uint64_t power_of_two) {
+XCI_BOTH uint64_t xci_min(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+XCI_BOTH uint64_t xci_max(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+XCI_BOTH uint64_t xci_round_up(uint64_t value, uint64_t power_of_two) {
     return (value + power_of_two - 1) & ~(power_of_two - 1);
 }
-static inline uint64_t xci_divide_up(uint64_t value, uint64_t by) {
+XCI_BOTH uint64_t xci_divide_up(uint64_t value, uint64_t by) {
     return value / by + (value % by != 0);
 }
 

@@ -18,14 +18,14 @@
 /* On a device, and in pinned host memory beside it. */
 #define PIECE_OUTPUT                                                                               \
     (UINT64_C(32) << 20) /* blocks of a piece that is encoded, of three at a time */
-#define PIECE_SCRATCH (UINT64_C(192) << 20)
+#define PIECE_SCRATCH (UINT64_C(224) << 20)
 #define PIECE_TABLES (UINT64_C(112) * 32768)
 #define KEPT_SHARE 16u /* of the weights, for subscribers in the process */
 #define BATCH_PAYLOAD                                                                              \
     (UINT64_C(36) << 20) /* blocks of a batch that is loaded, of three at a time */
-#define BATCH_TABLES (UINT64_C(88) * 73728)
-#define OWN_BATCH (UINT64_C(5) << 20)      /* of blocks that go back, three at a time */
-#define ENGINE_WINDOW (UINT64_C(33) << 20) /* masks, where there is a Decompression Engine */
+#define BATCH_TABLES (UINT64_C(200) * 73728) /* 112 of them where there are gap blocks */
+#define OWN_BATCH (UINT64_C(5) << 20)        /* of blocks that go back, three at a time */
+#define ENGINE_WINDOW (UINT64_C(33) << 20)   /* masks, where there is a Decompression Engine */
 #define SCAN_BYTES (UINT64_C(1) << 20)
 #define DEVICE_ROUNDING UINT64_C(65536)
 #define DEVICE_TENSOR 96u /* alignment in the shadow, copies of a small one */
@@ -67,15 +67,15 @@ void xci_seal_device_costs(xorcast_bundle *bundle) {
     const uint64_t kept = layout->total_bytes / KEPT_SHARE + 2 * piece;
     const uint64_t own = xci_max(OWN_BATCH, 2 * group);
     const uint64_t batch =
-        xci_max(BATCH_PAYLOAD, group) + BATCH_TABLES + 88 * bundle->group_chunks_max;
+        xci_max(BATCH_PAYLOAD, group) + BATCH_TABLES + 200 * bundle->group_chunks_max;
     const uint64_t tables = bundle->map->memory.bytes + DEVICE_ROUNDING;
     layout->publisher_device_bytes = tables + layout->total_bytes + 2 * small_bytes +
                                      layout->tensor_count * DEVICE_TENSOR +
-                                     layout->chunk_count * DEVICE_CHUNK + 4 * piece + kept +
+                                     layout->chunk_count * DEVICE_CHUNK + 8 * piece + kept +
                                      PIECE_SCRATCH + group + 3 * own + SCAN_BYTES;
     layout->subscriber_device_bytes = tables + layout->chunk_count * DEVICE_CHUNK + 8 * batch +
                                       group + 2 * SCAN_BYTES + ENGINE_WINDOW;
-    layout->publisher_bytes += layout->chunk_count * 2 * DEVICE_CHUNK + 3 * piece + 3 * own +
+    layout->publisher_bytes += layout->chunk_count * 2 * DEVICE_CHUNK + 4 * piece + 3 * own +
                                layout->tensor_count * DEVICE_TENSOR + SCAN_BYTES;
     layout->subscriber_bytes += 8 * batch + group + 2 * SCAN_BYTES;
 }

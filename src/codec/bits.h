@@ -9,7 +9,7 @@
 #include "base/bytes.h"
 
 /* The `count` lowest bits, 0 .. 63. */
-static inline uint64_t xci_low_bits(uint64_t value, uint32_t count) {
+XCI_BOTH uint64_t xci_low_bits(uint64_t value, uint32_t count) {
     return value & ((UINT64_C(1) << count) - 1);
 }
 
@@ -21,12 +21,12 @@ typedef struct xci_bit_writer {
     uint32_t held_bits;
 } xci_bit_writer;
 
-static inline xci_bit_writer xci_bits_write(uint8_t *at) {
+XCI_BOTH xci_bit_writer xci_bits_write(uint8_t *at) {
     return (xci_bit_writer){at, 0, 0};
 }
 
 /* `value` has no bits beyond `count`, 0 .. 56. Writes 8 bytes, of which the whole ones stay. */
-static inline void xci_put_bits(xci_bit_writer *writer, uint64_t value, uint32_t count) {
+XCI_BOTH void xci_put_bits(xci_bit_writer *writer, uint64_t value, uint32_t count) {
     writer->held |= value << writer->held_bits;
     writer->held_bits += count;
     xci_store64(writer->at, writer->held);
@@ -36,14 +36,14 @@ static inline void xci_put_bits(xci_bit_writer *writer, uint64_t value, uint32_t
 }
 
 /* Up to 63 bits. */
-static inline void xci_put_many_bits(xci_bit_writer *writer, uint64_t value, uint32_t count) {
+XCI_BOTH void xci_put_many_bits(xci_bit_writer *writer, uint64_t value, uint32_t count) {
     const uint32_t low = count < 32 ? count : 32;
     xci_put_bits(writer, xci_low_bits(value, low), low);
     xci_put_bits(writer, value >> low, count - low);
 }
 
 /* Fills the last byte with ones; the end of the stream. */
-static inline uint8_t *xci_bits_end(xci_bit_writer *writer) {
+XCI_BOTH uint8_t *xci_bits_end(xci_bit_writer *writer) {
     if (writer->held_bits == 0)
         return writer->at;
     *writer->at++ = (uint8_t)(writer->held | 0xffu << writer->held_bits);
@@ -59,12 +59,12 @@ typedef struct xci_bit_reader {
     bool bad; /* something was taken beyond the end; stays */
 } xci_bit_reader;
 
-static inline xci_bit_reader xci_bits_read(const uint8_t *at, const uint8_t *end) {
+XCI_BOTH xci_bit_reader xci_bits_read(const uint8_t *at, const uint8_t *end) {
     return (xci_bit_reader){at, end, 0, 0, false};
 }
 
 /* Holds at least 56 bits, or all that are left. */
-static inline void xci_hold_bits(xci_bit_reader *reader) {
+XCI_BOTH void xci_hold_bits(xci_bit_reader *reader) {
     if (reader->end - reader->at >= 8) {
         reader->held |= xci_load64(reader->at) << reader->held_bits;
         reader->at += (63 - reader->held_bits) / 8;
@@ -78,7 +78,7 @@ static inline void xci_hold_bits(xci_bit_reader *reader) {
     }
 }
 
-static inline void xci_drop_bits(xci_bit_reader *reader, uint32_t count) {
+XCI_BOTH void xci_drop_bits(xci_bit_reader *reader, uint32_t count) {
     if (count > reader->held_bits) {
         reader->bad = true;
         count = reader->held_bits;
@@ -88,7 +88,7 @@ static inline void xci_drop_bits(xci_bit_reader *reader, uint32_t count) {
 }
 
 /* 0 .. 56 bits. */
-static inline uint64_t xci_take_bits(xci_bit_reader *reader, uint32_t count) {
+XCI_BOTH uint64_t xci_take_bits(xci_bit_reader *reader, uint32_t count) {
     if (reader->held_bits < count)
         xci_hold_bits(reader);
     const uint64_t value = xci_low_bits(reader->held, count);
@@ -97,14 +97,14 @@ static inline uint64_t xci_take_bits(xci_bit_reader *reader, uint32_t count) {
 }
 
 /* Up to 63 bits. */
-static inline uint64_t xci_take_many_bits(xci_bit_reader *reader, uint32_t count) {
+XCI_BOTH uint64_t xci_take_many_bits(xci_bit_reader *reader, uint32_t count) {
     const uint32_t low = count < 32 ? count : 32;
     const uint64_t value = xci_take_bits(reader, low);
     return value | xci_take_bits(reader, count - low) << low;
 }
 
 /* Whether nothing is left but the ones that fill the last byte. */
-static inline bool xci_bits_at_end(xci_bit_reader *reader) {
+XCI_BOTH bool xci_bits_at_end(xci_bit_reader *reader) {
     return reader->at == reader->end && reader->held_bits < 8 &&
            reader->held == xci_low_bits(UINT64_MAX, reader->held_bits);
 }

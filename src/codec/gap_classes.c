@@ -2,18 +2,17 @@
  * elements change about as often share a class. */
 #include "codec/gap_input.h"
 
-/* A class costs its line among the parameters and, in each sparse chunk, the length and the last
- * bits of its stream. */
-#define CLASS_BITS 48u
-#define STREAM_BITS 12u
-#define DENSE_ELEMENTS 512u /* fewer are no reason for a class */
-
 /* ---- Counting ---- */
 
+/* Of dense chunks all elements: how many do not change must be right. */
 XCI_GAP_INLINE void count_keys(xci_gap_draft *draft, const xci_gap_input *input, uint32_t width) {
     const uint32_t count = xci_gap_element_count(width, input->bytes);
-    for (uint32_t i = 0; i < count; i++)
-        draft->key_elements[xci_gap_key(xci_gap_load(input->old, input->bytes, width, i), width)]++;
+    const uint32_t stretch = XCI_GAP_KEY_STRETCH * 8 / xci_gap_element_bits(width);
+    const uint32_t step = draft->shape.dense ? stretch : stretch * XCI_GAP_KEY_STEP;
+    for (uint32_t first = 0; first < count; first += step)
+        for (uint32_t i = first; i < first + stretch && i < count; i++)
+            draft->key_elements[xci_gap_key(xci_gap_load(input->old, input->bytes, width, i),
+                                            width)]++;
 }
 
 static void count_keys_of_width(xci_gap_draft *draft, const xci_gap_input *input) {
@@ -59,39 +58,17 @@ static inline void count_step(void *state, uint32_t position, uint64_t value, ui
 
 /* ---- Classes ---- */
 
-/* Keys [first, the next class's first). */
-typedef struct range {
-    uint32_t first;
-    uint64_t elements, changes;
-} range;
-
-/* About, in bits times 256. */
-static uint64_t cost(const xci_gap_draft *draft, const range *r) {
-    const uint64_t fixed = CLASS_BITS + (uint64_t)STREAM_BITS * draft->chunk_count;
-    if (r->changes == 0)
-        return fixed * 256;
-    const uint64_t gaps = r->changes * (xci_gap_log2(r->elements) - xci_gap_log2(r->changes) + 384);
-    return fixed * 256 + xci_min(gaps, r->elements * 256);
+static xci_gap_range joined(const xci_gap_range *a) {
+    return (xci_gap_range){a[0].first, a[0].elements + a[1].elements, a[0].changes + a[1].changes};
 }
 
-static range joined(const range *a) {
-    return (range){a[0].first, a[0].elements + a[1].elements, a[0].changes + a[1].changes};
-}
-
-/* What joining the ranges a[0] and a[1] gains; below 0 it costs. */
-static int64_t gain(const xci_gap_draft *draft, const range *a) {
-    if (draft->shape.dense)
-        return (int64_t)DENSE_ELEMENTS - (int64_t)xci_min(a[0].elements, a[1].elements);
-    const range both = joined(a);
-    return (int64_t)(cost(draft, &a[0]) + cost(draft, &a[1])) - (int64_t)cost(draft, &both);
-}
-
-static uint32_t join_ranges(const xci_gap_draft *draft, range *ranges, uint32_t count) {
+static uint32_t join_ranges(const xci_gap_draft *draft, xci_gap_range *ranges, uint32_t count) {
     while (count > 1) {
         uint32_t best = 0;
         int64_t most = INT64_MIN;
         for (uint32_t i = 0; i + 1 < count; i++) {
-            const int64_t here = gain(draft, &ranges[i]);
+            const int64_t here = xci_gap_join_gain(&ranges[i], &ranges[i + 1], draft->shape.dense,
+                                                   draft->chunk_count);
             if (here > most) {
                 most = here;
                 best = i;
@@ -106,13 +83,25 @@ static uint32_t join_ranges(const xci_gap_draft *draft, range *ranges, uint32_t 
     return count;
 }
 
+static void scale_keys(xci_gap_draft *draft) {
+    uint64_t all_seen = 0;
+    for (uint32_t key = 0; key < XCI_GAP_KEYS; key++)
+        all_seen += draft->key_elements[key];
+    for (uint32_t key = 0; key < XCI_GAP_KEYS; key++)
+        draft->key_elements[key] = xci_gap_scale_key(
+            draft->key_elements[key], draft->key_changes[key], all_seen, draft->elements);
+}
+
 static void choose_classes(xci_gap_draft *draft) {
-    range ranges[XCI_GAP_KEYS];
+    xci_gap_range ranges[XCI_GAP_KEYS];
     uint32_t count = 0;
     const uint32_t key_count = xci_gap_key_count(draft->shape.width);
+    if (!draft->shape.dense)
+        scale_keys(draft);
     for (uint32_t key = 0; key < key_count; key++)
         if (draft->key_elements[key] != 0)
-            ranges[count++] = (range){key, draft->key_elements[key], draft->key_changes[key]};
+            ranges[count++] =
+                (xci_gap_range){key, draft->key_elements[key], draft->key_changes[key]};
     count = join_ranges(draft, ranges, count);
     draft->shape.class_count = count;
     for (uint32_t c = 0; c < count; c++) {

@@ -58,7 +58,7 @@ static void build(xci_gap_code *code, const uint32_t *counts, uint32_t width, ui
 static bool deserves_code(xci_gap_encoder *encoder, const uint32_t *counts, uint32_t common,
                           uint32_t width, uint32_t head) {
     xci_gap_code *own = &encoder->codes[encoder->code_count];
-    if (encoder->code_count == XCI_GAP_TABLES || !any(counts))
+    if (encoder->code_count >= XCI_GAP_OWN_TABLES || !any(counts))
         return false;
     build(own, counts, width, head);
     const uint64_t bits = 8 * (uint64_t)(1 + xci_prefix_write(&own->prefix, NULL));

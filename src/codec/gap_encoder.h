@@ -7,7 +7,7 @@
 #ifndef XCI_GAP_ENCODER_H
 #define XCI_GAP_ENCODER_H
 
-#include "codec/gap_format.h"
+#include "codec/gap_cost.h"
 
 /* A changed chunk: its mask, as a list of words (words_block.h) or raw. */
 typedef struct xci_gap_input {
@@ -70,19 +70,5 @@ uint32_t xci_gap_write_block(const xci_gap_encoder *encoder, const xci_gap_input
     (XCI_GAP_TABLES * (XCI_PREFIX_BYTES + 1) + XCI_GAP_SHAPES * 64 + (uint64_t)(count)*8 + 64)
 uint32_t xci_gap_write_params(xci_gap_encoder *encoder, const xci_gap_input *inputs,
                               const uint8_t *kept, uint32_t count, uint8_t *out);
-
-/* Of a shape or a class with so many changes among so many elements. */
-static inline uint32_t xci_gap_prior(uint64_t elements, uint64_t changes) {
-    const uint64_t prior =
-        changes == 0 ? elements : (XCI_GAP_PRIOR * elements + changes / 2) / changes;
-    return (uint32_t)xci_max(1, xci_min(prior, XCI_GAP_PRIOR_MAX));
-}
-
-/* log2 times 256 of a number that is not 0; the same everywhere, and off by 3 at most. */
-static inline uint32_t xci_gap_log2(uint64_t value) {
-    const uint32_t whole = 63 - (uint32_t)__builtin_clzll(value);
-    const uint32_t part = (uint32_t)(value << (63 - whole) >> 55) & 255;
-    return whole * 256 + part + (part * (256 - part) * 88 >> 16);
-}
 
 #endif

@@ -10,7 +10,7 @@
 #ifndef XCI_GAP_FORMAT_H
 #define XCI_GAP_FORMAT_H
 
-#include "base/context.h"
+#include "codec/bits.h"
 #include "codec/prefix_code.h"
 
 #define XCI_GAP_SHAPES 8u
@@ -25,11 +25,11 @@
 
 /* ---- Elements ---- */
 
-static inline uint32_t xci_gap_element_bits(uint32_t width) {
+XCI_BOTH uint32_t xci_gap_element_bits(uint32_t width) {
     return 4u << width;
 }
 
-static inline uint32_t xci_gap_element_count(uint32_t width, uint32_t bytes) {
+XCI_BOTH uint32_t xci_gap_element_count(uint32_t width, uint32_t bytes) {
     return width == 0 ? 2 * bytes : (uint32_t)xci_divide_up(bytes, 1u << (width - 1));
 }
 
@@ -52,21 +52,26 @@ typedef struct xci_gap_window {
     uint32_t ends[XCI_GAP_WINDOW]; /* what `next` was before the last changes */
 } xci_gap_window;
 
-static inline xci_gap_window xci_gap_begin(uint32_t prior) {
-    return (xci_gap_window){.prior = prior};
+XCI_BOTH xci_gap_window xci_gap_begin(uint32_t prior) {
+    xci_gap_window window = {prior, 0, 0, {0}};
+    return window;
 }
 
-static inline uint32_t xci_gap_parameter(const xci_gap_window *window) {
+/* The parameter where `count` changes, at least 2, took `passed` elements, the prior's included. */
+XCI_BOTH uint32_t xci_gap_parameter_of(uint32_t count, uint32_t passed) {
+    const uint32_t above = (passed - 1) / count;
+    return above < 2 ? 0 : 31 - xci_zeros_above32(above);
+}
+
+XCI_BOTH uint32_t xci_gap_parameter(const xci_gap_window *window) {
     const bool full = window->count >= XCI_GAP_WINDOW;
     const uint32_t from = full ? window->ends[window->count % XCI_GAP_WINDOW] : 0;
     const uint32_t count = XCI_GAP_PRIOR + (full ? XCI_GAP_WINDOW : window->count);
-    const uint32_t passed = window->prior + window->next - from;
-    const uint32_t above = (passed - 1) / count;
-    return above < 2 ? 0 : 31 - (uint32_t)__builtin_clz(above);
+    return xci_gap_parameter_of(count, window->prior + window->next - from);
 }
 
 /* The element at `position` is a change. */
-static inline void xci_gap_pass(xci_gap_window *window, uint32_t position) {
+XCI_BOTH void xci_gap_pass(xci_gap_window *window, uint32_t position) {
     window->ends[window->count++ % XCI_GAP_WINDOW] = window->next;
     window->next = position + 1;
 }
@@ -76,56 +81,54 @@ static inline void xci_gap_pass(xci_gap_window *window, uint32_t position) {
  * With `head` bits h, a value of L bits is its own symbol if L <= h + 1; else the symbol tells L
  * and the h bits behind its first one, and the other L - 1 - h follow as they are. */
 
-static inline uint32_t xci_gap_head_max(uint32_t width) {
-    static const uint8_t most[XCI_GAP_WIDTHS] = {3, 7, 6, 5, 4}; /* at most 1024 symbols */
-    return most[width];
+XCI_BOTH uint32_t xci_gap_head_max(uint32_t width) {
+    return width == 0 ? 3 : 8 - width; /* at most 1024 symbols */
 }
 
-static inline uint32_t xci_gap_symbol_count(uint32_t width, uint32_t head) {
+XCI_BOTH uint32_t xci_gap_symbol_count(uint32_t width, uint32_t head) {
     return (xci_gap_element_bits(width) - head + 1) << head;
 }
 
-static inline uint32_t xci_gap_symbol(uint64_t value, uint32_t head, uint32_t *tail_bits) {
-    const uint32_t bits = 64 - (uint32_t)__builtin_clzll(value | 1);
+XCI_BOTH uint32_t xci_gap_symbol(uint64_t value, uint32_t head, uint32_t *tail_bits) {
+    const uint32_t bits = 64 - xci_zeros_above64(value | 1);
     const uint32_t tail = bits > head + 1 ? bits - 1 - head : 0;
     *tail_bits = tail;
     return (uint32_t)(tail << head) + (uint32_t)(value >> tail);
 }
 
-static inline uint32_t xci_gap_tail_bits(uint32_t symbol, uint32_t head) {
+XCI_BOTH uint32_t xci_gap_tail_bits(uint32_t symbol, uint32_t head) {
     return symbol < (2u << head) ? 0 : (symbol >> head) - 1;
 }
 
-static inline uint64_t xci_gap_value(uint32_t symbol, uint32_t head, uint32_t tail_bits,
-                                     uint64_t tail) {
+XCI_BOTH uint64_t xci_gap_value(uint32_t symbol, uint32_t head, uint32_t tail_bits, uint64_t tail) {
     return (uint64_t)(symbol - (tail_bits << head)) << tail_bits | tail;
 }
 
 /* ---- Old weights ---- */
 
 /* Elements are classed by the eight bits below the sign, or by all that there are. */
-static inline uint32_t xci_gap_key_count(uint32_t width) {
+XCI_BOTH uint32_t xci_gap_key_count(uint32_t width) {
     return width == 0 ? 8 : width == 1 ? 128 : 256;
 }
 
-static inline uint32_t xci_gap_key(uint64_t old_element, uint32_t width) {
+XCI_BOTH uint32_t xci_gap_key(uint64_t old_element, uint32_t width) {
     const uint32_t bits = xci_gap_element_bits(width), keys = xci_gap_key_count(width);
     return (uint32_t)(width < 2 ? old_element : old_element >> (bits - 9)) & (keys - 1);
 }
 
 /* Elements in the order of the numbers that they mean, if sign and magnitude are what they are. */
-static inline uint64_t xci_gap_order(uint64_t element, uint32_t width) {
+XCI_BOTH uint64_t xci_gap_order(uint64_t element, uint32_t width) {
     const uint32_t bits = xci_gap_element_bits(width);
     const uint64_t sign = element >> (bits - 1);
     return element ^ (sign != 0 ? xci_low_bits(UINT64_MAX, bits - 1) : 0);
 }
 
-static inline uint64_t xci_gap_mask_bits(uint32_t width) {
+XCI_BOTH uint64_t xci_gap_mask_bits(uint32_t width) {
     return UINT64_MAX >> (64 - xci_gap_element_bits(width));
 }
 
 /* The step from old to new: 0, -1, 1, -2, ... become 0, 1, 2, 3, ... */
-static inline uint64_t xci_gap_step(uint64_t old_element, uint64_t new_element, uint32_t width) {
+XCI_BOTH uint64_t xci_gap_step(uint64_t old_element, uint64_t new_element, uint32_t width) {
     const uint32_t bits = xci_gap_element_bits(width);
     const uint64_t step = (xci_gap_order(new_element, width) - xci_gap_order(old_element, width)) &
                           xci_gap_mask_bits(width);
@@ -133,7 +136,7 @@ static inline uint64_t xci_gap_step(uint64_t old_element, uint64_t new_element, 
     return (step << 1 & xci_gap_mask_bits(width)) ^ (sign != 0 ? xci_gap_mask_bits(width) : 0);
 }
 
-static inline uint64_t xci_gap_stepped(uint64_t old_element, uint64_t value, uint32_t width) {
+XCI_BOTH uint64_t xci_gap_stepped(uint64_t old_element, uint64_t value, uint32_t width) {
     const uint64_t step = value >> 1 ^ ((value & 1) != 0 ? xci_gap_mask_bits(width) : 0);
     return xci_gap_order((xci_gap_order(old_element, width) + step) & xci_gap_mask_bits(width),
                          width);

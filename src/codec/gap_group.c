@@ -1,6 +1,8 @@
 /* Reading the parameters of a group: see gap_group.h. */
 #include "codec/gap_group.h"
 
+#include "codec/gap_shape.h"
+
 static bool read_tables(xci_gap_group *group, xci_reader *reader) {
     const uint64_t count = xci_read_varint(reader);
     if (count == 0 || count > XCI_GAP_TABLES)
@@ -19,43 +21,13 @@ static bool read_tables(xci_gap_group *group, xci_reader *reader) {
     return true;
 }
 
-/* How many keys, from the lowest up, each class has. */
-static bool read_classes(xci_gap_shape *shape, xci_reader *reader) {
-    const uint64_t count = xci_read_varint(reader);
-    const uint32_t key_count = xci_gap_key_count(shape->width);
-    uint32_t key = 0;
-    if (count == 0 || count > XCI_GAP_CLASSES)
+static bool read_shape(const xci_gap_group *group, xci_gap_shape *shape, xci_reader *reader) {
+    if (!xci_gap_read_shape(reader, shape))
         return false;
-    shape->class_count = (uint32_t)count;
-    for (uint32_t c = 0; c < count; c++) {
-        const uint64_t keys = xci_read_varint(reader);
-        if (keys == 0 || keys > key_count - key)
+    for (uint32_t c = 0; c < shape->class_count; c++)
+        if (shape->classes[c].table >= group->table_count ||
+            group->tables[shape->classes[c].table].width != shape->width)
             return false;
-        memset(shape->class_of + key, (int)c, keys);
-        key += (uint32_t)keys;
-    }
-    return key == key_count;
-}
-
-static bool read_shape(xci_gap_group *group, xci_gap_shape *shape, xci_reader *reader) {
-    const uint8_t kind = xci_read8(reader);
-    shape->width = kind & 7;
-    shape->dense = (kind & 8) != 0;
-    shape->knows_old = (kind & 16) != 0;
-    shape->class_count = 1;
-    if (kind >= 32 || shape->width >= XCI_GAP_WIDTHS)
-        return false;
-    memset(shape->class_of, 0, sizeof shape->class_of);
-    if (shape->knows_old && !read_classes(shape, reader))
-        return false;
-    for (uint32_t c = 0; c < shape->class_count; c++) {
-        const uint64_t prior = shape->dense ? 1 : xci_read_varint(reader);
-        const uint8_t table = xci_read8(reader);
-        if (prior == 0 || prior > XCI_GAP_PRIOR_MAX || table >= group->table_count ||
-            group->tables[table].width != shape->width)
-            return false;
-        shape->classes[c] = (xci_gap_class){(uint32_t)prior, table};
-    }
     return true;
 }
 
@@ -85,13 +57,10 @@ static bool read_sizes(xci_gap_group *group, xci_reader *reader, uint32_t gap_co
     return true;
 }
 
-static uint32_t bits_for(uint32_t count) {
-    return count < 2 ? 0 : 32 - (uint32_t)__builtin_clz(count - 1);
-}
-
 static bool read_places(xci_gap_group *group, xci_reader *reader, uint32_t block_count,
                         uint32_t size_count) {
-    const uint32_t shape_bits = bits_for(group->shape_count), size_bits = bits_for(size_count);
+    const uint32_t shape_bits = xci_gap_bits_for(group->shape_count),
+                   size_bits = xci_gap_bits_for(size_count);
     xci_bit_reader bits = xci_bits_read(reader->at, reader->end);
     for (uint32_t i = 0; i < block_count; i++) {
         group->places[i] = (xci_gap_place){0, 0};

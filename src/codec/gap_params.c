@@ -1,6 +1,7 @@
 /* Writing of a group's parameters: see gap_encoder.h. Shapes, tables and sizes that no chunk
  * uses are left out, and the rest is numbered as it comes. */
 #include "codec/gap_encoder.h"
+#include "codec/gap_shape.h"
 
 #define NOT_USED UINT32_MAX
 
@@ -47,25 +48,6 @@ static uint8_t *write_tables(const xci_gap_encoder *encoder, const numbering *n,
     return at;
 }
 
-static uint8_t *write_shape(const xci_gap_shape *shape, const numbering *n, uint8_t *at) {
-    *at++ = (uint8_t)(shape->width | (shape->dense ? 8u : 0) | (shape->knows_old ? 16u : 0));
-    if (shape->knows_old) {
-        const uint32_t key_count = xci_gap_key_count(shape->width);
-        at += xci_varint_put(at, shape->class_count);
-        for (uint32_t key = 0, end; key < key_count; key = end) {
-            for (end = key; end < key_count && shape->class_of[end] == shape->class_of[key];)
-                end++;
-            at += xci_varint_put(at, end - key);
-        }
-    }
-    for (uint32_t c = 0; c < shape->class_count; c++) {
-        if (!shape->dense)
-            at += xci_varint_put(at, shape->classes[c].prior);
-        *at++ = (uint8_t)n->table_of[shape->classes[c].table];
-    }
-    return at;
-}
-
 /* ---- Where chunks belong ---- */
 
 static uint32_t find_size(const uint32_t *sizes, uint32_t count, uint32_t size) {
@@ -73,10 +55,6 @@ static uint32_t find_size(const uint32_t *sizes, uint32_t count, uint32_t size) 
         if (sizes[i] == size)
             return i;
     return count;
-}
-
-static uint32_t bits_for(uint32_t count) {
-    return count < 2 ? 0 : 32 - (uint32_t)__builtin_clz(count - 1);
 }
 
 static uint8_t *write_places(const xci_gap_encoder *encoder, const xci_gap_input *inputs,
@@ -93,8 +71,9 @@ static uint8_t *write_places(const xci_gap_encoder *encoder, const xci_gap_input
     for (uint32_t i = 0; i < count; i++) {
         if (!kept[i])
             continue;
-        xci_put_bits(&bits, encoder->drafts[inputs[i].draft].number, bits_for(shape_count));
-        xci_put_bits(&bits, find_size(sizes, size_count, inputs[i].bytes), bits_for(size_count));
+        xci_put_bits(&bits, encoder->drafts[inputs[i].draft].number, xci_gap_bits_for(shape_count));
+        xci_put_bits(&bits, find_size(sizes, size_count, inputs[i].bytes),
+                     xci_gap_bits_for(size_count));
     }
     return xci_bits_end(&bits);
 }
@@ -106,7 +85,7 @@ uint32_t xci_gap_write_params(xci_gap_encoder *encoder, const xci_gap_input *inp
     uint8_t *at = write_tables(encoder, &n, out);
     at += xci_varint_put(at, n.shape_count);
     for (uint32_t s = 0; s < n.shape_count; s++)
-        at = write_shape(&encoder->drafts[n.shapes[s]].shape, &n, at);
+        at = xci_gap_write_shape(&encoder->drafts[n.shapes[s]].shape, n.table_of, at);
     at = write_places(encoder, inputs, kept, count, n.shape_count, encoder->sizes, at);
     return (uint32_t)(at - out);
 }

@@ -1,10 +1,6 @@
 /* What a group of chunks becomes: see gap_encoder.h. */
 #include "codec/gap_input.h"
 
-/* Words of each chunk by which the width is chosen. */
-#define SAMPLE_WORDS 32u
-#define TABLE_BITS 5u /* that a symbol costs in a table, about */
-
 uint64_t xci_gap_cost(const uint32_t *counts, uint32_t width, uint32_t head) {
     const uint32_t symbol_count = xci_gap_symbol_count(width, head);
     uint64_t total = 0, cost = 0;
@@ -15,9 +11,7 @@ uint64_t xci_gap_cost(const uint32_t *counts, uint32_t width, uint32_t head) {
     const uint64_t log2_total = xci_gap_log2(total);
     for (uint32_t s = 0; s < symbol_count; s++)
         if (counts[s] != 0)
-            cost += counts[s] *
-                        (log2_total - xci_gap_log2(counts[s]) + xci_gap_tail_bits(s, head) * 256) +
-                    TABLE_BITS * 256;
+            cost += xci_gap_symbol_cost(counts[s], log2_total, xci_gap_tail_bits(s, head));
     return cost;
 }
 
@@ -25,7 +19,7 @@ uint64_t xci_gap_cost(const uint32_t *counts, uint32_t width, uint32_t head) {
 
 typedef struct sample {
     uint32_t *counts;
-    uint32_t end; /* behind the last change */
+    uint32_t end; /* of the chunk: behind the last change that was looked at */
     uint64_t changes;
 } sample;
 
@@ -37,6 +31,23 @@ static inline void sample_change(void *state, uint32_t position, uint64_t value,
     s->end = position + 1;
 }
 
+/* Entries that hold the first XCI_GAP_SAMPLE_WORDS changed words; `more_out`: there are others. */
+static uint32_t entries_to_sample(const xci_gap_input *input, bool *more_out) {
+    const uint32_t count = xci_gap_word_count(input);
+    uint32_t words = 0, end = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t word;
+        if (xci_gap_word(input, i, &word) == 0)
+            continue;
+        *more_out = words == XCI_GAP_SAMPLE_WORDS;
+        if (*more_out)
+            return end;
+        words++;
+        end = i + 1;
+    }
+    return end;
+}
+
 /* Cost of the first words of all chunks of a dtype's width, with elements of another width. */
 static uint64_t cost_of_width(xci_gap_encoder *encoder, const xci_gap_input *inputs, uint32_t count,
                               uint32_t element_bytes, uint32_t width) {
@@ -44,17 +55,18 @@ static uint64_t cost_of_width(xci_gap_encoder *encoder, const xci_gap_input *inp
     sample s = {.counts = encoder->sample};
     memset(encoder->sample, 0, sizeof encoder->sample);
     for (uint32_t i = 0; i < count; i++) {
-        const uint32_t words = xci_gap_word_count(&inputs[i]);
+        bool more = false;
         if (inputs[i].element_bytes != element_bytes)
             continue;
-        xci_gap_each(&inputs[i], (uint32_t)xci_min(words, SAMPLE_WORDS), width, sample_change, &s);
-        elements += words > SAMPLE_WORDS ? s.end : xci_gap_element_count(width, inputs[i].bytes);
+        const uint32_t end = entries_to_sample(&inputs[i], &more);
+        xci_gap_each(&inputs[i], end, width, sample_change, &s);
+        elements += more ? s.end : xci_gap_element_count(width, inputs[i].bytes);
     }
     if (s.changes == 0)
         return 0;
-    if (2 * s.changes <= elements) /* a gap costs about 1.5 bits more than its logarithm */
+    if (2 * s.changes <= elements)
         return xci_gap_cost(encoder->sample, width, xci_gap_head_max(width)) +
-               s.changes * (xci_gap_log2(elements) - xci_gap_log2(s.changes) + 384);
+               xci_gap_gaps_cost(elements, s.changes);
     encoder->sample[0] += (uint32_t)(elements - s.changes);
     return xci_gap_cost(encoder->sample, width, xci_gap_head_max(width));
 }

@@ -1,22 +1,6 @@
-/* Making, describing and reading prefix codes: see prefix_code.h.
- *
- * The description lists the lengths of symbols 0, 1, ... in nibbles, low nibble first, until the
- * code is complete:
- *
- *     0 .. 12   the length of one symbol, 0 if it is not used
- *     13 a      a + 2 symbols that are not used
- *     14 a b    a + 16 b + 18 symbols that are not used
- *     15 a      the length before, which is not 0, for a + 3 more symbols */
-#include "codec/prefix_code.h"
-
-#define SKIP_FEW 13u
-#define SKIP_FEW_BASE 2u
-#define SKIP_MANY 14u
-#define SKIP_MANY_BASE 18u
-#define REPEAT 15u
-#define REPEAT_BASE 3u
-#define SINGLE_MARK 1u
-#define COMPLETE (1u << XCI_PREFIX_LONGEST)
+/* Making, describing and reading prefix codes: see prefix_code.h. The description lists the lengths
+ * of symbols 0, 1, ... until the code is complete (prefix_items.h). */
+#include "codec/prefix_items.h"
 
 /* ---- Making ---- */
 
@@ -122,62 +106,24 @@ uint64_t xci_prefix_bits(const xci_prefix_code *code, const uint32_t *counts) {
 
 /* ---- Describing ---- */
 
-typedef struct nibbles {
-    uint8_t *out; /* or NULL */
-    uint32_t count;
-} nibbles;
-
-static void put_nibble(nibbles *list, uint32_t value) {
-    if (list->out != NULL) {
-        if (list->count % 2 == 0)
-            list->out[list->count / 2] = 0;
-        list->out[list->count / 2] |= (uint8_t)(value << list->count % 2 * 4);
-    }
-    list->count++;
-}
-
-/* The symbols from `at` on that have one length, as many as one item can hold. */
-static uint32_t put_run(nibbles *list, const xci_prefix_code *code, uint32_t at) {
-    const uint32_t length = code->lengths[at];
-    uint32_t run = 1;
-    while (at + run < code->symbol_count && code->lengths[at + run] == length)
-        run++;
-    if (length == 0 && run >= SKIP_MANY_BASE) {
-        run = run < SKIP_MANY_BASE + 255 ? run : SKIP_MANY_BASE + 255;
-        put_nibble(list, SKIP_MANY);
-        put_nibble(list, (run - SKIP_MANY_BASE) & 15);
-        put_nibble(list, (run - SKIP_MANY_BASE) >> 4);
-    } else if (length == 0 && run >= SKIP_FEW_BASE) {
-        put_nibble(list, SKIP_FEW);
-        put_nibble(list, run - SKIP_FEW_BASE);
-    } else if (length != 0 && at > 0 && code->lengths[at - 1] == length && run >= REPEAT_BASE) {
-        run = run < REPEAT_BASE + 15 ? run : REPEAT_BASE + 15;
-        put_nibble(list, REPEAT);
-        put_nibble(list, run - REPEAT_BASE);
-    } else {
-        put_nibble(list, length);
-        run = 1;
-    }
-    return run;
-}
-
 uint32_t xci_prefix_write(const xci_prefix_code *code, uint8_t *out) {
     uint8_t number[XCI_VARINT_BYTES];
     if (code->single) {
         const uint32_t bytes = xci_varint_put(number, code->single_symbol);
         if (out != NULL) {
-            out[0] = SINGLE_MARK;
+            out[0] = XCI_PREFIX_SINGLE;
             memcpy(out + 1, number, bytes);
         }
         return 1 + bytes;
     }
-    nibbles list = {out != NULL ? out + 1 : NULL, 0};
+    xci_nibble_writer list = {out != NULL ? out + 1 : NULL, 0};
     uint32_t sum = 0;
     if (out != NULL)
         out[0] = 0;
-    for (uint32_t at = 0; sum < COMPLETE;) {
-        const uint32_t length = code->lengths[at], run = put_run(&list, code, at);
-        sum += length != 0 ? run * (COMPLETE >> length) : 0;
+    for (uint32_t at = 0; sum < XCI_PREFIX_COMPLETE;) {
+        const uint32_t length = code->lengths[at],
+                       run = xci_put_item(&list, code->lengths, code->symbol_count, at);
+        sum += length != 0 ? run * (XCI_PREFIX_COMPLETE >> length) : 0;
         at += run;
     }
     return 1 + (list.count + 1) / 2;
@@ -185,51 +131,21 @@ uint32_t xci_prefix_write(const xci_prefix_code *code, uint8_t *out) {
 
 /* ---- Reading ---- */
 
-typedef struct nibble_reader {
-    xci_reader *bytes;
-    uint8_t byte;
-    bool half;
-} nibble_reader;
-
-static uint32_t take_nibble(nibble_reader *reader) {
-    reader->half = !reader->half;
-    if (!reader->half)
-        return reader->byte >> 4;
-    reader->byte = xci_read8(reader->bytes);
-    return reader->byte & 15;
-}
-
-/* One item: `run` symbols of the length that is returned. */
-static uint32_t take_run(nibble_reader *reader, uint32_t before, uint32_t *run) {
-    const uint32_t item = take_nibble(reader);
-    *run = 1;
-    if (item <= XCI_PREFIX_LONGEST)
-        return item;
-    *run = take_nibble(reader);
-    if (item == REPEAT) {
-        *run += REPEAT_BASE;
-        reader->bytes->bad |= before == 0;
-        return before;
-    }
-    *run += item == SKIP_FEW ? SKIP_FEW_BASE : SKIP_MANY_BASE + 16 * take_nibble(reader);
-    return 0;
-}
-
 static bool read_lengths(xci_reader *bytes, uint32_t symbol_count,
                          uint8_t lengths[XCI_PREFIX_SYMBOLS]) {
-    nibble_reader reader = {bytes, 0, false};
+    xci_nibble_reader reader = {bytes, 0, false};
     uint32_t at = 0, sum = 0, before = 0;
-    while (sum < COMPLETE) {
+    while (sum < XCI_PREFIX_COMPLETE) {
         uint32_t run;
-        const uint32_t length = take_run(&reader, before, &run);
+        const uint32_t length = xci_take_item(&reader, before, &run);
         if (bytes->bad || run > symbol_count - at)
             return false;
         memset(lengths + at, (int)length, run);
         at += run;
-        sum += length != 0 ? run * (COMPLETE >> length) : 0;
+        sum += length != 0 ? run * (XCI_PREFIX_COMPLETE >> length) : 0;
         before = length;
     }
-    return sum == COMPLETE && (!reader.half || reader.byte >> 4 == 0);
+    return sum == XCI_PREFIX_COMPLETE && (!reader.half || reader.byte >> 4 == 0);
 }
 
 static uint32_t reverse(uint32_t value, uint32_t bits) {
@@ -245,20 +161,21 @@ static void fill_table(const uint8_t *lengths, uint32_t symbol_count, xci_prefix
         for (uint32_t s = 0; s < symbol_count; s++) {
             if (lengths[s] != length)
                 continue;
-            for (uint32_t at = reverse(code, XCI_PREFIX_LONGEST); at < COMPLETE; at += 1u << length)
+            for (uint32_t at = reverse(code, XCI_PREFIX_LONGEST); at < XCI_PREFIX_COMPLETE;
+                 at += 1u << length)
                 table->entries[at] = (uint16_t)(s << 4 | length);
-            code += COMPLETE >> length;
+            code += XCI_PREFIX_COMPLETE >> length;
         }
 }
 
 bool xci_prefix_read(xci_reader *reader, uint32_t symbol_count, xci_prefix_table *table) {
     uint8_t lengths[XCI_PREFIX_SYMBOLS] = {0};
     const uint8_t mark = xci_read8(reader);
-    if (reader->bad || mark > SINGLE_MARK)
+    if (reader->bad || mark > XCI_PREFIX_SINGLE)
         return false;
-    if (mark == SINGLE_MARK) {
+    if (mark == XCI_PREFIX_SINGLE) {
         const uint64_t symbol = xci_read_varint(reader);
-        for (uint32_t i = 0; i < COMPLETE; i++)
+        for (uint32_t i = 0; i < XCI_PREFIX_COMPLETE; i++)
             table->entries[i] = (uint16_t)(symbol << 4);
         return !reader->bad && symbol < symbol_count;
     }

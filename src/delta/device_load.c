@@ -9,6 +9,7 @@
 #include "backend/transcode.h"
 #include "base/bytes.h"
 #include "base/pool.h"
+#include "delta/device_load_gap.h"
 #include "delta/device_load_record.h"
 
 /* Of a batch, unless a group needs more or the bundle less. Own blocks go back to a shadow, which
@@ -138,6 +139,7 @@ void xci_device_loader_close(xci_device_loader *loader) {
         xci_engine_batch_close(&loader->engine, &loader->slots[i].engine);
         xci_pinned_release(context, &loader->slots[i].pinned);
         xci_device_release(context, &loader->slots[i].device);
+        xci_load_gap_release(context, &loader->slots[i]);
     }
     for (uint32_t i = 0; loader->workers != NULL && i < xci_context_threads(context); i++) {
         xci_group_reader_close(&loader->workers[i].reader);
@@ -284,7 +286,7 @@ static xorcast_status launch(xci_device_loader *loader, xci_load_slot *slot) {
     squeeze(slot);
     if (!slot->any_copied) /* what comes from a device was not looked at here */
         xci_engine_sort(&loader->engine, &slot->engine, xci_load_table(slot), slot->count);
-    if (slot->count == 0)
+    if (slot->count == 0 && atomic_load(&slot->gap.record_count) == 0)
         return XORCAST_OK;
     place_table(loader, slot);
     slot->busy = true; /* also if only a part of what follows gets onto the streams */
@@ -293,6 +295,7 @@ static xorcast_status launch(xci_device_loader *loader, xci_load_slot *slot) {
     TRY(send_table(loader, slot, loader->copies));
     TRY(xci_stream_follow(context, loader->stream, loader->copies, slot->copied));
     TRY(loader->mode == XCI_LOAD_APPLY_OWN ? start_apply(loader, slot) : start_check(loader, slot));
+    TRY(xci_load_gap_start(loader, slot));
     XCI_DEVICE(context, "mark a stream",
                device->ops->event_record(device->handle, slot->event, loader->stream));
     return XORCAST_OK;
@@ -460,6 +463,16 @@ static xorcast_status make_rejected_ready(xci_device_loader *loader, const xci_l
     return XORCAST_OK;
 }
 
+/* Gap blocks of the batch become device-ready, and are taken as the others were. */
+static xorcast_status take_gap(xci_device_loader *loader, xci_load_slot *slot) {
+    if (atomic_load(&slot->gap.record_count) == 0)
+        return XORCAST_OK;
+    loader->list_whole = false;
+    TRY(xci_load_gap_finish(loader, slot, xci_load_table(slot), results_of(slot)));
+    loader->engine.decoding.kernel_chunks += slot->count;
+    return give(loader, slot);
+}
+
 static xorcast_status complete(xci_device_loader *loader, xci_load_slot *slot) {
     uint64_t rejected;
     if (!slot->busy)
@@ -474,7 +487,7 @@ static xorcast_status complete(xci_device_loader *loader, xci_load_slot *slot) {
     if (rejected > 0)
         TRY(make_rejected_ready(loader, slot, rejected));
     if (loader->mode != XCI_LOAD_APPLY)
-        return XORCAST_OK;
+        return take_gap(loader, slot);
     const xci_device *device = loader->context->shared->device;
     slot->busy = true; /* the apply still reads it */
     TRY(apply_good(loader, slot, rejected));
@@ -541,13 +554,15 @@ static xorcast_status plan(xci_device_loader *loader, xci_load_slot *slot,
     slot->item_count = 0;
     for (; next < count && slot->item_count < XCI_LOAD_RECORDS; next++) {
         const xci_record *record = &records[next];
-        const uint64_t room = xci_load_record_room(bundle, record);
+        const uint64_t room = xci_load_record_room(loader, record);
         if (record->block_count > bundle->group_chunks_max)
             FAIL(loader->context, XORCAST_DATA_CORRUPT,
                  "group %llu cannot have %u chunks; fetch the delta again",
                  (unsigned long long)record->group, record->block_count);
         if (slot->listed == 0) /* one record always fits */
             TRY(reserve_slot(loader, slot, room, record->block_count));
+        if (xci_load_gap_here(loader, record))
+            TRY(xci_load_gap_reserve(loader, slot, slot->block_room));
         if (!place_record(slot, record, elsewhere(loader, record), room))
             break;
     }
@@ -565,6 +580,8 @@ static xorcast_status open_slot(xci_device_loader *loader, xci_load_slot **slot_
     slot->any_copied = false;
     slot->listed = slot->payload_bytes = slot->run_count = 0;
     atomic_store(&slot->skipped, 0);
+    atomic_store(&slot->gap.record_count, 0);
+    atomic_store(&slot->gap.most_tables, 1);
     return XORCAST_OK;
 }
 

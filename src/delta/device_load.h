@@ -52,6 +52,14 @@ typedef struct xci_load_item {
     uint64_t first; /* of its blocks in the slot's table */
 } xci_load_item;
 
+/* Gap blocks of a batch (device_load_gap.h). */
+typedef struct xci_load_gap {
+    xci_device_memory pinned, device;
+    uint64_t block_room;
+    atomic_uint_fast64_t record_count;
+    atomic_uint_fast32_t most_tables;
+} xci_load_gap;
+
 typedef struct xci_load_slot {
     xci_device_memory pinned, device;
     uint64_t payload_room, block_room; /* what both were made for */
@@ -68,6 +76,7 @@ typedef struct xci_load_slot {
     xci_load_run runs[XCI_LOAD_RUNS];
     uint32_t run_count;
     bool any_copied;
+    xci_load_gap gap;
 } xci_load_slot;
 
 typedef struct xci_load_worker {

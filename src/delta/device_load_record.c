@@ -6,6 +6,7 @@
 #include "backend/transcode.h"
 #include "base/bytes.h"
 #include "codec/codec.h"
+#include "delta/device_load_gap.h"
 
 uint64_t xci_load_block_room(const xorcast_bundle *bundle) {
     return xci_round_up(bundle->layout.chunk_bytes + XCI_BLOCK_SLACK, XCI_LOAD_ALIGNMENT);
@@ -105,9 +106,30 @@ static xorcast_status place_block(xci_device_loader *loader, xci_load_worker *wo
     return XORCAST_OK;
 }
 
+/* A gap block that the device decodes. */
+static xorcast_status place_gap(xci_device_loader *loader, xci_load_slot *slot,
+                                const xci_block *block, uint32_t element_bytes, uint64_t chunk,
+                                const uint8_t *bytes, uint64_t *at, xci_load_gap_list *list) {
+    if (block->element_bytes != element_bytes)
+        return xci_load_bad_chunk(loader->bundle, chunk, "its elements have another width");
+    memcpy(slot->pinned.at + *at, bytes, block->bytes);
+    xci_load_gap_add(slot, list, slot->payload_at + *at, block->bytes, chunk);
+    *at += xci_round_up(block->bytes, XCI_LOAD_ALIGNMENT);
+    return XORCAST_OK;
+}
+
+/* The parameters of a record, `bytes`, go behind its blocks. */
+static void close_gap(xci_load_slot *slot, const xci_record *record, const uint8_t *bytes,
+                      uint64_t at, const xci_load_gap_list *list) {
+    memcpy(slot->pinned.at + at, bytes, record->params_bytes);
+    xci_load_gap_close(slot, list, slot->payload_at + at, (uint32_t)record->params_bytes, bytes[0]);
+}
+
 /* ---- One record ---- */
 
-uint64_t xci_load_record_room(const xorcast_bundle *bundle, const xci_record *record) {
+uint64_t xci_load_record_room(const xci_device_loader *loader, const xci_record *record) {
+    const xorcast_bundle *bundle = loader->bundle;
+    const bool gap_here = xci_load_gap_here(loader, record);
     const uint32_t ready = 1u << XORCAST_CODEC_RAW | 1u << XORCAST_CODEC_LZ4;
     uint64_t room = 0;
     if (record->codecs != 0 && (record->codecs & ~ready) == 0)
@@ -115,11 +137,12 @@ uint64_t xci_load_record_room(const xorcast_bundle *bundle, const xci_record *re
                (uint64_t)record->block_count * XCI_LOAD_ALIGNMENT;
     for (uint32_t i = 0; i < record->block_count; i++) {
         const xci_block *block = &record->blocks[i];
-        const uint64_t bytes =
-            device_codec(block->codec) ? block->bytes : xci_load_block_room(bundle);
+        const bool as_is =
+            device_codec(block->codec) || (gap_here && block->codec == XORCAST_CODEC_GAP);
+        const uint64_t bytes = as_is ? block->bytes : xci_load_block_room(bundle);
         room += xci_round_up(bytes, XCI_LOAD_ALIGNMENT);
     }
-    return room;
+    return room + (gap_here ? xci_round_up(record->params_bytes, XCI_LOAD_ALIGNMENT) : 0);
 }
 
 static xci_place place_of(const xorcast_bundle *bundle, uint64_t chunk) {
@@ -176,12 +199,16 @@ xorcast_status xci_load_record(xci_device_loader *loader, xci_load_slot *slot,
     uint64_t at = item->at;
     const uint8_t *bytes;
     TRY(xci_group_read(&worker->reader, place_of(bundle, first), record, &bytes));
+    const bool gap_here = xci_load_gap_here(loader, record);
+    xci_load_gap_list gaps = {.item = item};
     xci_chunk chunk = {.index = UINT64_MAX};
     for (uint32_t i = 0; i < record->block_count; bytes += record->blocks[i++].bytes) {
         const uint64_t c = first + record->blocks[i].chunk;
         xci_cuda_block *entry = &xci_load_table(slot)[item->first + i];
         if (c >= end)
             return no_such_chunk(bundle, record, i);
+        const bool gap = gap_here && record->blocks[i].codec == XORCAST_CODEC_GAP;
+        gaps.ordinal += gap;
         if (!xci_bundle_holds(bundle, c)) {
             TRY(xci_load_skip(slot, entry));
             continue;
@@ -190,7 +217,14 @@ xorcast_status xci_load_record(xci_device_loader *loader, xci_load_slot *slot,
             xci_bundle_next_chunk(bundle, NULL, &chunk);
         else
             xci_bundle_chunk_places(bundle, c, &chunk);
-        TRY(place_block(loader, worker, slot, &chunk, record, i, bytes, &at, entry));
+        if (!gap) {
+            TRY(place_block(loader, worker, slot, &chunk, record, i, bytes, &at, entry));
+            continue;
+        }
+        TRY(place_gap(loader, slot, &record->blocks[i], chunk.element_bytes, c, bytes, &at, &gaps));
+        TRY(xci_load_skip(slot, entry));
     }
+    if (gap_here)
+        close_gap(slot, record, bytes, at, &gaps);
     return XORCAST_OK;
 }

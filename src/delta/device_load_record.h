@@ -16,7 +16,7 @@ static inline xci_cuda_block *xci_load_table(const xci_load_slot *slot) {
 
 /* What a block takes at most once it is device-ready, and the blocks of a record. */
 uint64_t xci_load_block_room(const xorcast_bundle *bundle);
-uint64_t xci_load_record_room(const xorcast_bundle *bundle, const xci_record *record);
+uint64_t xci_load_record_room(const xci_device_loader *loader, const xci_record *record);
 
 /* The item's record: its blocks to their places, or, if they come from another device, only their
  * entries. */

@@ -91,7 +91,7 @@ static xorcast_status encode_group(xci_group_writer *writer, const xci_record *l
         return xci_auto_group_write(writer->context, writer->choice, writer->zstd, listed, old,
                                     record);
     *record = *listed;
-    if (writer->gap != NULL)
+    if (writer->gap != NULL && !listed->encoded)
         TRY(xci_gap_group_write(writer->context, writer->gap, listed, old, NULL, record));
     record->stored_bytes = record->raw_bytes;
     if (writer->zstd != NULL && record->raw_bytes >= SECOND_PASS_MIN)

@@ -8,7 +8,9 @@
 #include "base/counts.h"
 #include "base/digest.h"
 #include "base/pool.h"
+#include "publish/device_gap.h"
 #include "publish/device_incoming.h"
+#include "publish/device_lists.h"
 #include "publish/device_shadow.h"
 
 #define OUTPUT_BYTES (UINT64_C(32) << 20) /* of a piece's blocks, unless a group needs more */
@@ -38,6 +40,7 @@ typedef struct encode_slot {
     range_span ranges;
     uint64_t first, count; /* chunks */
     uint64_t used;         /* bytes of their blocks */
+    xci_device_gap gap;
 } encode_slot;
 
 struct xci_device_encoder {
@@ -60,6 +63,10 @@ struct xci_device_encoder {
     uint32_t *listed; /* for each range of a piece, how many blocks it has, once it is booked */
     range_span spans[SPANS];
     uint32_t span_count;
+    bool encodes_gap;        /* whole groups are encoded in the gap codec by the device, */
+    uint64_t gap_groups;     /* so many at most in a piece */
+    xci_device_lists *lists; /* one for each worker, where the host writes from lists; or NULL */
+    const encode_slot *booking; /* the piece whose ranges are booked now, or NULL */
 };
 
 /* ---- Tables of a slot: the same places on both sides ----
@@ -112,7 +119,13 @@ static xorcast_status open_slot(xci_device_encoder *e, encode_slot *slot) {
     TRY(xci_device_allocate(context, e->capacity + 64, &slot->output));
     TRY(xci_device_allocate(context, tables, &slot->tables));
     TRY(xci_pinned_allocate(context, tables, &slot->pinned));
+    if (e->encodes_gap)
+        TRY(xci_device_gap_open(&slot->gap, context, e->most_chunks, e->capacity));
     return xci_pinned_allocate(context, e->capacity + 64, &slot->payload);
+}
+
+static const xorcast_encoding *encoding_of(const xci_device_encoder *e) {
+    return &e->pending->workers[0].writer.encoding;
 }
 
 static xorcast_status open_parts(xci_device_encoder *e) {
@@ -126,7 +139,15 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     e->most_chunks =
         xci_max(bundle->group_chunks_max, xci_min(PIECE_CHUNKS, bundle->layout.chunk_count));
     e->piece_chunks = e->most_chunks;
-    const uint64_t scratch = device->ops->encode_scratch(e->most_chunks, (uint32_t)chunk_bytes);
+    uint64_t scratch = device->ops->encode_scratch(e->most_chunks, (uint32_t)chunk_bytes);
+    e->encodes_gap = encoding_of(e)->codec == XORCAST_CODEC_GAP &&
+                     encoding_of(e)->old_weights == 0 && e->pending->bound == NULL &&
+                     device->ops->gap_encode != NULL;
+    /* Groups are at least so large, but for the last of whole chunks and the last of all. */
+    e->gap_groups = (e->most_chunks << bundle->chunk_log2) / bundle->layout.group_bytes + 2;
+    if (e->encodes_gap)
+        scratch = xci_max(scratch, device->ops->gap_scratch(e->most_chunks, e->gap_groups,
+                                                            (uint32_t)chunk_bytes));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->compute));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->sizes));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->drain));
@@ -140,6 +161,10 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     TRY(xci_allocate_array(context, xci_max(1, bundle->layout.group_count), sizeof *e->listed,
                            &memory));
     e->listed = memory;
+    if (encoding_of(e)->codec > XORCAST_CODEC_LZ4) {
+        TRY(xci_allocate_array(context, xci_context_threads(context), sizeof *e->lists, &memory));
+        e->lists = memory;
+    }
     for (unsigned i = 0; i < SLOTS; i++)
         TRY(open_slot(e, &e->slots[i]));
     return XORCAST_OK;
@@ -155,7 +180,8 @@ xorcast_status xci_device_encoder_open(xci_pending *pending, void *stream, bool 
     e->pending = pending;
     e->shadow = xci_shadow_device(pending->shadow);
     e->caller_stream = stream;
-    e->keep_blocks = keep_blocks && xci_device_shadow_on_device(e->shadow);
+    e->keep_blocks = keep_blocks && xci_device_shadow_on_device(e->shadow) &&
+                     encoding_of(e)->codec <= XORCAST_CODEC_LZ4;
     const xorcast_status status = open_parts(e);
     if (status < 0) {
         xci_device_encoder_close(e);
@@ -183,6 +209,7 @@ void xci_device_encoder_close(xci_device_encoder *e) {
         xci_device_release(context, &slot->output);
         xci_device_release(context, &slot->tables);
         xci_pinned_release(context, &slot->pinned);
+        xci_device_gap_close(&slot->gap, context);
         xci_pinned_release(context, &slot->payload);
     }
     xci_device_incoming_close(&e->incoming);
@@ -190,6 +217,9 @@ void xci_device_encoder_close(xci_device_encoder *e) {
     xci_device_release(context, &e->aligned);
     xci_device_side_close(e->side);
     xci_device_release(context, &e->bounce);
+    for (uint32_t i = 0; e->lists != NULL && i < xci_context_threads(context); i++)
+        xci_device_lists_close(context, &e->lists[i]);
+    xci_release(context, e->lists);
     xci_release(context, e->listed);
     xci_release(context, e);
 }
@@ -302,13 +332,25 @@ static xci_cuda_encode_call call_of(const xci_device_encoder *e, const encode_sl
                                   .new_at = (const uint8_t *const *)e->incoming.device_at,
                                   .first = slot->first,
                                   .count = slot->count,
-                                  .codec = e->pending->workers[0].writer.encoding.codec,
+                                  .codec =
+                                      (uint32_t)xci_min(encoding_of(e)->codec, XORCAST_CODEC_LZ4),
                                   .blocks = slot->output.at,
                                   .capacity = e->capacity,
                                   .results = on.results,
                                   .used_bytes = on.used,
                                   .scratch = e->scratch.at,
                                   .scratch_bytes = e->scratch.bytes};
+}
+
+/* Whether all ranges of a piece are whole groups. */
+static bool whole_groups(const xci_device_encoder *e, const encode_slot *slot) {
+    const uint64_t *first = e->pending->bundle->group_first;
+    for (uint64_t r = slot->ranges.first; r < slot->ranges.end; r++) {
+        const xci_put_range *range = &e->ranges[r];
+        if (range->first != first[range->group] || range->end != first[range->group + 1])
+            return false;
+    }
+    return true;
 }
 
 static xorcast_status start_encode(xci_device_encoder *e, encode_slot *slot, bool scattered) {
@@ -326,10 +368,19 @@ static xorcast_status start_encode(xci_device_encoder *e, encode_slot *slot, boo
         XCI_DEVICE(context, "order two streams",
                    device->ops->stream_after(device->handle, e->compute, slot->moved));
     XCI_DEVICE(context, "encode weights", device->ops->encode(device->handle, &call, e->compute));
+    slot->gap.here = e->encodes_gap && whole_groups(e, slot) &&
+                     slot->ranges.end - slot->ranges.first <= e->gap_groups;
+    if (slot->gap.here)
+        TRY(xci_device_gap_start(&slot->gap, context, &call,
+                                 e->pending->bundle->group_first +
+                                     e->ranges[slot->ranges.first].group,
+                                 slot->ranges.end - slot->ranges.first, e->compute));
     TRY(xci_stream_follow(context, e->sizes, e->compute, e->computed));
     XCI_DEVICE(context, "copy results",
                device->ops->copy(device->handle, slot->pinned.at, slot->tables.at,
                                  offsets_for(e->most_chunks).moves, e->sizes));
+    if (slot->gap.here)
+        TRY(xci_device_gap_fetch(&slot->gap, context, e->sizes));
     XCI_DEVICE(context, "mark a stream",
                device->ops->event_record(device->handle, slot->encoded, e->sizes));
     return XORCAST_OK;
@@ -390,7 +441,13 @@ static xorcast_status receive(xci_device_encoder *e) {
     } else if (slot->used < e->capacity / 3) {
         e->piece_chunks = xci_min(e->most_chunks, 2 * e->piece_chunks);
     }
-    if (slot->used > 0)
+    slot->gap.used = slot->gap.here ? *xci_device_gap_host(&slot->gap).used : 0;
+    slot->gap.here = slot->gap.here && slot->used > 0 && slot->gap.used <= e->capacity;
+    if (slot->gap.here)
+        XCI_DEVICE(context, "copy payloads",
+                   device->ops->copy(device->handle, slot->payload.at, slot->gap.output.at,
+                                     slot->gap.used, e->drain));
+    else if (slot->used > 0)
         XCI_DEVICE(context, "copy blocks",
                    device->ops->copy(device->handle, slot->payload.at, slot->output.at, slot->used,
                                      e->drain));
@@ -429,6 +486,25 @@ static void list_block(const book_job *job, const xci_put_range *range, uint32_t
     *at += xci_round_up(result->block_bytes, BLOCK_ALIGNMENT);
 }
 
+/* The record of a range that the device has encoded in the gap codec: chunks that have a block are
+ * those that have one in LZ4. */
+static void take_payload(const book_job *job, const xci_put_range *range, xci_record *record) {
+    const xci_device_gap *gap = &job->slot->gap;
+    const xci_device_gap_tables host = xci_device_gap_host(gap);
+    const uint64_t first = range->first - job->slot->first;
+    const xci_cuda_gap_group *group =
+        &host.groups[range - &job->e->ranges[job->slot->ranges.first]];
+    for (uint32_t i = 0; i < record->block_count; i++) {
+        const xci_cuda_result *result = &host.results[first + record->blocks[i].chunk];
+        record->blocks[i].codec = result->block_codec;
+        record->blocks[i].bytes = result->block_bytes;
+    }
+    record->payload = job->slot->payload.at + group->offset;
+    record->raw_bytes = record->stored_bytes = group->bytes;
+    record->params_bytes = group->params_bytes;
+    record->encoded = true;
+}
+
 /* What a range of the piece came to. */
 static void collect(const book_job *job, const xci_put_range *range, xci_encode_worker *worker,
                     xci_piece *piece) {
@@ -465,6 +541,8 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
         piece->counts.chunks_changed++;
         xci_digest_merge(&piece->change, &result->change);
     }
+    if (job->slot->gap.here && record->block_count > 0)
+        take_payload(job, range, record);
 }
 
 /* Tells subscribers of the process where a whole group's blocks stay. */
@@ -566,17 +644,6 @@ static void place_aligned(const xci_device_encoder *e, book_job *job) {
         job->aligned = e->aligned.at;
 }
 
-/* Whether all ranges of a piece are whole groups. */
-static bool whole_groups(const xci_device_encoder *e, const encode_slot *slot) {
-    const uint64_t *first = e->pending->bundle->group_first;
-    for (uint64_t r = slot->ranges.first; r < slot->ranges.end; r++) {
-        const xci_put_range *range = &e->ranges[r];
-        if (range->first != first[range->group] || range->end != first[range->group + 1])
-            return false;
-    }
-    return true;
-}
-
 static xorcast_status book_ranges(xci_device_encoder *e, const encode_slot *slot) {
     xci_parts *parts = &e->pending->parts[XCI_FORM_PLAIN];
     const uint64_t range_count = slot->ranges.end - slot->ranges.first;
@@ -593,6 +660,36 @@ static xorcast_status book_ranges(xci_device_encoder *e, const encode_slot *slot
     return status;
 }
 
+/* Chunks that were before their change are read from the shadow: it must have moved by all pieces
+ * before this one. */
+static xorcast_status begin_lists(xci_device_encoder *e, const encode_slot *slot) {
+    const xci_device *device = e->context->shared->device;
+    e->booking = slot;
+    if (encoding_of(e)->old_weights == 0)
+        return XORCAST_OK;
+    return xci_device_result(e->context, device->ops->stream_wait(device->handle, e->move),
+                             "move the shadow");
+}
+
+xorcast_status xci_device_encoder_list(xci_device_encoder *e, uint32_t worker,
+                                       const xci_record *record, bool joined,
+                                       xci_record *listed_out, const uint8_t *const **old_out) {
+    uint64_t first = 0, count = joined ? 0 : UINT64_MAX; /* that have not moved */
+    if (xci_device_shadow_on_device(e->shadow)) {        /* a piece moves as a whole */
+        first = e->booking != NULL ? e->booking->first : 0;
+        count = e->booking != NULL ? e->booking->count : 0;
+    }
+    *old_out = NULL;
+    *listed_out = *record;
+    if (e->lists == NULL || record->encoded)
+        return XORCAST_OK;
+    TRY(xci_device_lists_make(&e->lists[worker], e->context, record, listed_out));
+    if (encoding_of(e)->old_weights == 0)
+        return XORCAST_OK;
+    return xci_device_lists_old(&e->lists[worker], xci_shadow_bundle(e->pending->shadow),
+                                listed_out, first, count, old_out);
+}
+
 /* Books the oldest piece that was received, then takes its records to their parts; the slot is free
  * afterwards. */
 static xorcast_status book(xci_device_encoder *e) {
@@ -600,11 +697,15 @@ static xorcast_status book(xci_device_encoder *e) {
     TRY(wait_for(e, slot->drained, "copy blocks"));
     if (slot->ranges.first == slot->ranges.end)
         return move_shadow(e, slot);
+    TRY(begin_lists(e, slot));
     const xorcast_status status = book_ranges(e, slot);
+    e->booking = NULL;
     TRY(move_shadow(e, slot));
     TRY(status);
     TRY(xci_pending_plan(e->pending));
-    return xci_parts_copy(&e->pending->parts[XCI_FORM_PLAIN]);
+    for (uint32_t form = 0; form <= encoding_of(e)->old_weights; form++)
+        TRY(xci_parts_copy(&e->pending->parts[form]));
+    return XORCAST_OK;
 }
 
 /* One piece is booked while the next one's blocks are copied and those after it are encoded. */

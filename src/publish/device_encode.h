@@ -39,4 +39,11 @@ xorcast_status xci_device_encoder_run(xci_device_encoder *encoder, const xci_put
  * never less than a group needs); 0: as ever. */
 void xci_device_encoder_limit(uint64_t bytes);
 
+/* For codecs that the host writes from lists: those of a group's blocks, while its range is booked
+ * or, `joined`, once all of its ranges are; and, if the encoding asks for it, the chunks before the
+ * change, else `*old_out` is NULL. Valid until the worker's next call. */
+xorcast_status xci_device_encoder_list(xci_device_encoder *encoder, uint32_t worker,
+                                       const xci_record *record, bool joined,
+                                       xci_record *listed_out, const uint8_t *const **old_out);
+
 #endif

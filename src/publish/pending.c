@@ -113,12 +113,21 @@ xorcast_status xci_pending_check(xci_pending *pending) {
 /* ---- Groups: all under the group's lock ---- */
 
 /* Writes a record in each form that is wanted; the plain one last: what it lists is kept. */
-static xorcast_status write_forms(xci_pending *pending, xci_encode_worker *worker,
-                                  const xci_record *listed, xci_record *record_out,
+static xorcast_status write_forms(xci_pending *pending, uint32_t worker_index,
+                                  const xci_record *booked, bool joined, xci_record *record_out,
                                   xci_written written[2]) {
+    xci_encode_worker *worker = &pending->workers[worker_index];
+    const uint8_t *const *old = NULL;
+    const xci_record *listed = booked;
+    xci_record of_device;
+    if (pending->device != NULL) {
+        TRY(xci_device_encoder_list(pending->device, worker_index, booked, joined, &of_device,
+                                    &old));
+        listed = &of_device;
+    }
     if (worker->writer.encoding.old_weights == 1) {
-        const uint8_t *const *old;
-        TRY(xci_encode_old(worker, xci_shadow_bundle(pending->shadow), listed, &old));
+        if (pending->device == NULL)
+            TRY(xci_encode_old(worker, xci_shadow_bundle(pending->shadow), listed, &old));
         TRY(xci_group_write(&worker->writer, listed, old, record_out, &written[XCI_FORM_BESIDE]));
     }
     return pending->open_records
@@ -128,9 +137,9 @@ static xorcast_status write_forms(xci_pending *pending, xci_encode_worker *worke
 }
 
 /* The record of a group whose chunks have all been seen: to its written forms, which the shadow
- * keeps. */
+ * keeps. `joined`: of pieces that were booked before. */
 static xorcast_status write_group(xci_pending *pending, uint32_t worker_index, xci_ahead *ahead,
-                                  const xci_record *listed) {
+                                  const xci_record *listed, bool joined) {
     xorcast_context *context = pending->bundle->context;
     xci_encode_worker *worker = &pending->workers[worker_index];
     xci_put_sums *sums = &pending->sums[worker_index];
@@ -140,7 +149,7 @@ static xorcast_status write_group(xci_pending *pending, uint32_t worker_index, x
     const uint64_t measured = xci_now_ns();
     xci_record record;
     xci_written written[2] = {{0}, {0}};
-    xorcast_status status = write_forms(pending, worker, listed, &record, written);
+    xorcast_status status = write_forms(pending, worker_index, listed, joined, &record, written);
     if (status == XORCAST_OK)
         status = xci_ahead_whole(ahead, context, worker->writer.arena, &record, written);
     for (uint32_t form = 0; form < 2; form++)
@@ -157,7 +166,7 @@ static xorcast_status write_joined(xci_pending *pending, uint32_t worker_index, 
     if (ahead->pieces == NULL)
         return XORCAST_OK;
     TRY(xci_ahead_join(ahead, pending->bundle->context, group, &record, &memory));
-    const xorcast_status status = write_group(pending, worker_index, ahead, &record);
+    const xorcast_status status = write_group(pending, worker_index, ahead, &record, true);
     xci_release(pending->bundle->context, memory);
     return status;
 }
@@ -207,7 +216,7 @@ xorcast_status xci_pending_book(xci_pending *pending, const xci_put_range *range
     const uint64_t *first = &pending->bundle->group_first[range->group];
     const bool whole = range->first == first[0] && range->end == first[1];
     if (piece->record.block_count > 0)
-        TRY(whole ? write_group(pending, worker_index, ahead, &piece->record)
+        TRY(whole ? write_group(pending, worker_index, ahead, &piece->record, false)
                   : xci_ahead_add(ahead, pending->bundle->context, &piece->record));
     xci_digest_merge(&ahead->change, &piece->change);
     add_sums(&pending->sums[worker_index], piece, encode_ns);

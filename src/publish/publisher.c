@@ -89,11 +89,9 @@ static xorcast_status check_options(xorcast_bundle *bundle,
              XORCAST_RUN_BYTES - 1);
     if (options->step == XORCAST_NO_STEP)
         FAIL(context, XORCAST_BAD_ARGUMENT, "the first version needs a step");
-    if (bundle->on_device &&
-        (options->encoding.codec > XORCAST_CODEC_LZ4 || options->encoding.old_weights == 1))
+    if (bundle->on_device && options->encoding.codec == XORCAST_CODEC_SNAPPY)
         FAIL(context, XORCAST_UNSUPPORTED,
-             "weights in device memory are encoded as lz4 or raw, and not beside the old ones; "
-             "take one of these codecs");
+             "weights in device memory are not encoded as snappy; take another codec");
     if (!bundle->complete)
         FAIL(context, XORCAST_UNSUPPORTED,
              "a publisher needs whole tensors; this bundle has boxes that leave holes");

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "backend/device.h"
 #include "subscribe/chain.h"
 
 /* Parts on their way to the stage, which takes some at a time. */
@@ -37,12 +38,16 @@ static xorcast_status take_part(void *user, uint64_t part, xci_blob *blob) {
     return d->count == d->stage->parts_at_a_time || last ? stage_held(d) : XORCAST_OK;
 }
 
+/* Whether the old weights are where blocks are decoded: on a device only if that decodes them. */
+static bool has_old_weights(const xorcast_bundle *bundle) {
+    return bundle->complete &&
+           (!bundle->on_device || bundle->context->shared->device->ops->gap_check != NULL);
+}
+
 static xorcast_status stage_one(xci_stage *stage, xci_feed *feed, xci_chain *chain,
                                 const xorcast_version *from, uint64_t deadline_ns) {
     direct d = {.stage = stage, .manifest = &chain->links[0].manifest};
-    /* Old weights on a device are far from the host, which decodes. */
-    if (d.manifest->info.offers_old_weights && stage->bundle->complete &&
-        !stage->bundle->on_device)
+    if (d.manifest->info.offers_old_weights && has_old_weights(stage->bundle))
         TRY(xci_chain_take_beside(chain, feed, deadline_ns));
     TRY(xci_stage_begin(stage, d.manifest, &from->digest));
     const xorcast_status fetched = xci_chain_fetch(chain, feed, 0, deadline_ns, take_part, &d);

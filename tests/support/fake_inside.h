@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "backend/backend.h"
 #include "backend/device.h"
 #include "support/fake_device.h"
 
@@ -37,6 +38,8 @@ typedef struct fake_work {
         xci_cuda_encode_call encode;
         xci_cuda_block_call block;
         xci_cuda_mask_call masks;
+        xci_cuda_gap_call gap;
+        xci_cuda_gap_encode_call gap_encode;
         xci_cuda_digest_call digest;
         xci_cuda_copy_call pieces;
     } call;
@@ -102,9 +105,17 @@ int fake_check(void *device, const xci_cuda_block_call *call, void *stream);
 int fake_prepare(void *device, const xci_cuda_block_call *call, void *stream);
 int fake_check_masks(void *device, const xci_cuda_mask_call *call, void *stream);
 int fake_apply(void *device, const xci_cuda_block_call *call, void *stream);
+uint64_t fake_gap_scratch(uint64_t count, uint64_t group_count, uint32_t chunk_bytes);
+int fake_gap_encode(void *device, const xci_cuda_gap_encode_call *call, void *stream);
+int fake_gap_check(void *device, const xci_cuda_gap_call *call, void *stream);
+int fake_gap_ready(void *device, const xci_cuda_gap_call *call, void *stream);
 int fake_digest(void *device, const xci_cuda_digest_call *call, void *stream);
 int fake_gather(void *device, const xci_cuda_copy_call *call, void *stream);
 int fake_scatter(void *device, const xci_cuda_copy_call *call, void *stream);
+/* A chunk of a grid, its segments in the CPU backend's form (free(3)), and its bytes. */
+xci_cuda_chunk fake_chunk_of(const xci_cuda_grid *grid, uint64_t chunk);
+xci_segment *fake_segments_of(const xci_cuda_grid *grid, const xci_cuda_chunk *chunk);
+void fake_read_chunk(const xci_cuda_places *places, uint64_t chunk, uint32_t bytes, uint8_t *piece);
 int fake_copy_many(void *device, const xci_cuda_move *moves, uint64_t count, void *stream);
 
 #endif

@@ -68,14 +68,14 @@ int fake_copy_many(void *device, const xci_cuda_move *moves, uint64_t count, voi
 
 /* ---- A chunk and its places ---- */
 
-static xci_cuda_chunk chunk_of(const xci_cuda_grid *grid, uint64_t chunk) {
+xci_cuda_chunk fake_chunk_of(const xci_cuda_grid *grid, uint64_t chunk) {
     if (chunk >= grid->chunk_count)
         fake_stop("a chunk that is not in the grid");
     return *(const xci_cuda_chunk *)fake_real(&grid->chunks[chunk], sizeof(xci_cuda_chunk));
 }
 
 /* The CPU backend's form of a chunk's segments; free(3). */
-static xci_segment *segments_of(const xci_cuda_grid *grid, const xci_cuda_chunk *chunk) {
+xci_segment *fake_segments_of(const xci_cuda_grid *grid, const xci_cuda_chunk *chunk) {
     xci_segment *list = calloc(chunk->segment_count + 1u, sizeof *list);
     if (chunk->segment_count == 0)
         return list;
@@ -123,6 +123,11 @@ static void touch_chunk(touch how, const xci_cuda_places *places, uint64_t chunk
     }
 }
 
+void fake_read_chunk(const xci_cuda_places *places, uint64_t chunk, uint32_t bytes,
+                     uint8_t *piece) {
+    touch_chunk(READ, places, chunk, bytes, piece);
+}
+
 /* ---- Encode ---- */
 
 uint64_t fake_encode_scratch(uint64_t count, uint32_t chunk_bytes) {
@@ -131,10 +136,10 @@ uint64_t fake_encode_scratch(uint64_t count, uint32_t chunk_bytes) {
 
 static xci_encode_job encode_chunk(const xci_cuda_encode_call *call, uint64_t chunk,
                                    uint8_t *block) {
-    const xci_cuda_chunk about = chunk_of(&call->grid, chunk);
+    const xci_cuda_chunk about = fake_chunk_of(&call->grid, chunk);
     const uint8_t *old_at = *(uint8_t *const *)fake_real(&call->old_at[chunk], sizeof old_at);
     const uint8_t *new_at = *(const uint8_t *const *)fake_real(&call->new_at[chunk], sizeof new_at);
-    xci_segment *segments = segments_of(&call->grid, &about);
+    xci_segment *segments = fake_segments_of(&call->grid, &about);
     xci_encode_job job = {.old_bytes = fake_real(old_at, about.bytes),
                           .new_bytes = fake_real(new_at, about.bytes),
                           .bytes = about.bytes,
@@ -196,8 +201,8 @@ static const uint8_t *block_bytes_of(const xci_cuda_block *block) {
 /* What the backend says of a block: check's, or of its mask as a raw block. */
 static void check_block(const xci_cuda_block_call *call, const xci_cuda_block *block,
                         const uint8_t *mask, xci_cuda_result *result) {
-    const xci_cuda_chunk about = chunk_of(&call->grid, block->chunk);
-    xci_segment *segments = segments_of(&call->grid, &about);
+    const xci_cuda_chunk about = fake_chunk_of(&call->grid, block->chunk);
+    xci_segment *segments = fake_segments_of(&call->grid, &about);
     uint8_t *old = calloc(1, about.bytes);
     touch_chunk(READ, &call->places, block->chunk, about.bytes, old);
     xci_block_job job = {.block = mask != NULL ? mask : block_bytes_of(block),
@@ -280,7 +285,7 @@ static int run_prepare(fake_work *work) {
     for (uint64_t i = 0; i < call->count; i++) {
         if (results[i].status < 0 || results[i].list_bytes == 0)
             continue;
-        const uint32_t bytes = chunk_of(&call->grid, blocks[i].chunk).bytes;
+        const uint32_t bytes = fake_chunk_of(&call->grid, blocks[i].chunk).bytes;
         uint8_t *mask = mask_of(&blocks[i], bytes);
         make_list(&blocks[i], mask, bytes, results[i].list_bytes);
         free(mask);
@@ -300,7 +305,7 @@ static int run_check_masks(fake_work *work) {
     xci_cuda_result *results = fake_real(call->of.results, count * sizeof *results);
     const uint32_t *decoded = fake_real(call->decoded, count * 2 * sizeof *decoded);
     for (uint64_t i = 0; i < count; i++) {
-        const uint32_t bytes = chunk_of(&call->of.grid, blocks[i].chunk).bytes;
+        const uint32_t bytes = fake_chunk_of(&call->of.grid, blocks[i].chunk).bytes;
         const uint8_t *mask = fake_real(call->masks + i * call->stride, bytes);
         if (blocks[i].block_codec != XORCAST_CODEC_LZ4)
             fake_stop("a mask of a block that is not LZ4");
@@ -327,7 +332,7 @@ static int run_apply(fake_work *work) {
     if (call->gate != NULL && *(const uint32_t *)fake_real(call->gate, sizeof *call->gate) != 0)
         return 0;
     for (uint64_t i = 0; i < call->count; i++) {
-        const xci_cuda_chunk about = chunk_of(&call->grid, blocks[i].chunk);
+        const xci_cuda_chunk about = fake_chunk_of(&call->grid, blocks[i].chunk);
         uint8_t *mask = mask_of(&blocks[i], about.bytes);
         touch_chunk(XOR, &call->places, blocks[i].chunk, about.bytes, mask);
         free(mask);
@@ -348,8 +353,8 @@ static int run_digest(fake_work *work) {
     const xci_cuda_digest_call *call = &work->call.digest;
     xorcast_digest *digests = fake_real(call->digests, call->count * sizeof *digests);
     for (uint64_t i = 0; i < call->count; i++) {
-        const xci_cuda_chunk about = chunk_of(&call->grid, call->first + i);
-        xci_segment *segments = segments_of(&call->grid, &about);
+        const xci_cuda_chunk about = fake_chunk_of(&call->grid, call->first + i);
+        xci_segment *segments = fake_segments_of(&call->grid, &about);
         uint8_t *bytes = calloc(1, about.bytes);
         touch_chunk(READ, &call->places, call->first + i, about.bytes, bytes);
         xci_digest_job job = {bytes, about.segment_count, segments, {{0, 0}}};
@@ -373,7 +378,7 @@ static uint8_t *piece_of(const xci_cuda_copy_call *call, uint64_t index, uint32_
 static int run_pieces(fake_work *work, touch how) {
     const xci_cuda_copy_call *call = &work->call.pieces;
     for (uint64_t i = 0; i < call->count; i++) {
-        const xci_cuda_chunk about = chunk_of(&call->grid, call->first + i);
+        const xci_cuda_chunk about = fake_chunk_of(&call->grid, call->first + i);
         uint8_t *bytes = calloc(1, about.bytes); /* what is nowhere reads as zero */
         uint8_t *piece = piece_of(call, i, about.bytes);
         if (how == WRITE)

@@ -417,6 +417,24 @@ static int apply(void *device, const xci_cuda_block_call *call, void *stream) {
     return error;
 }
 
+static int gap_encode(void *device, const xci_cuda_gap_encode_call *call, void *stream) {
+    int error;
+    ON(device, error, xci_cuda_gap_encode(call, stream));
+    return error;
+}
+
+static int gap_check(void *device, const xci_cuda_gap_call *call, void *stream) {
+    int error;
+    ON(device, error, xci_cuda_gap_check(call, stream));
+    return error;
+}
+
+static int gap_ready(void *device, const xci_cuda_gap_call *call, void *stream) {
+    int error;
+    ON(device, error, xci_cuda_gap_ready(call, stream));
+    return error;
+}
+
 static int digest(void *device, const xci_cuda_digest_call *call, void *stream) {
     int error;
     ON(device, error, xci_cuda_digest(call, stream));
@@ -481,6 +499,10 @@ static const xci_device_ops table = {
     .prepare = prepare,
     .check_masks = check_masks,
     .apply = apply,
+    .gap_scratch = xci_cuda_gap_scratch,
+    .gap_encode = gap_encode,
+    .gap_check = gap_check,
+    .gap_ready = gap_ready,
     .digest = digest,
     .gather = gather,
     .scatter = scatter,

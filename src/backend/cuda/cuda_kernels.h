@@ -147,6 +147,82 @@ typedef struct xci_cuda_mask_call {
 int xci_cuda_check_masks(const xci_cuda_mask_call *call, void *stream);
 int xci_cuda_apply(const xci_cuda_block_call *call, void *stream);
 
+/* ---- Gap: groups of chunks to gap blocks and parameters, byte for byte those of the CPU ---------
+ * Chunks [first, first + count) of the grid, which are whole groups: group_first has the first
+ * chunk of each, and where the last one ends. Old and new as for encode; chunks that have to be
+ * raw, and those of which more than one word in six changes, are read several times.
+ *
+ * A group's payload, blocks and then parameters, lies at its `offset` of the output, and groups
+ * follow each other there. In results block_offset counts from the group's; a chunk has changed if
+ * bytes_changed is not 0: a block may be empty. If all need more than `capacity`, *used_bytes says
+ * how much, and groups that end behind it are not written; all else holds. Beside the old weights
+ * *used_bytes is UINT64_MAX, and nothing else of the results but counts and digests holds, if the
+ * scratch is too small for so many changes. */
+typedef struct xci_cuda_gap_group {
+    uint64_t offset;
+    uint32_t bytes; /* of the payload, parameters included */
+    uint32_t params_bytes;
+} xci_cuda_gap_group;
+
+typedef struct xci_cuda_gap_encode_call {
+    xci_cuda_grid grid;
+    uint8_t *const *old_at; /* device or pinned host memory */
+    const uint8_t *const *new_at;
+    const uint64_t *group_first; /* device memory, group_count + 1 */
+    uint64_t first, count, group_count;
+    uint8_t *blocks;
+    uint64_t capacity;
+    xci_cuda_result *results;   /* `count` */
+    xci_cuda_gap_group *groups; /* `group_count` */
+    uint64_t *used_bytes;
+    uint8_t *scratch;       /* aligned to 256 */
+    uint64_t scratch_bytes; /* xci_cuda_gap_scratch at least; more lets it list more */
+    uint32_t beside; /* 1: the form beside the old weights */
+    uint32_t listed; /* 1: scratch and results are those of a call for the same chunks before it */
+} xci_cuda_gap_encode_call;
+uint64_t xci_cuda_gap_scratch(uint64_t count, uint64_t group_count, uint32_t chunk_bytes);
+int xci_cuda_gap_encode(const xci_cuda_gap_encode_call *call, void *stream);
+
+/* ---- Gap blocks, when they are staged -----------------------------------------------------------
+ * check decodes foreign blocks with every bounds check, reads the old words at changed positions
+ * and says what device-ready form each takes: `list_bytes` of a list, or a raw mask where that is
+ * not longer (block_codec says which). No such form for a block that changes nothing. ready decodes
+ * them again and writes it. What a block needs beside its own bytes are its record's parameters.
+ *
+ * A damaged block, or one of a record with damaged parameters, has status DATA_CORRUPT; one that is
+ * decoded beside the old weights has UNSUPPORTED if `beside` is 0 or its chunk is not direct. */
+typedef struct xci_cuda_gap_block {
+    const uint8_t
+        *bytes;     /* of any alignment; nothing else is read but what shares 4 of its bytes */
+    uint8_t *ready; /* where its form goes: 16-byte aligned, list_bytes rounded up to 16 */
+    uint64_t chunk; /* of the grid */
+    uint32_t block_bytes;
+    uint32_t ordinal; /* among the record's gap blocks, in order, those not in the table too */
+} xci_cuda_gap_block;
+
+typedef struct xci_cuda_gap_record {
+    const uint8_t *params;
+    uint64_t first; /* of its blocks in the table */
+    uint32_t params_bytes;
+    uint32_t count;     /* of its blocks in the table */
+    uint32_t gap_count; /* of its gap blocks */
+    uint32_t reserved;
+} xci_cuda_gap_record;
+
+typedef struct xci_cuda_gap_call {
+    xci_cuda_grid grid;
+    xci_cuda_places places;
+    const xci_cuda_gap_block *blocks; /* device memory, as all that follows */
+    const xci_cuda_gap_record *records;
+    xci_cuda_result *results; /* one a block */
+    uint64_t record_count;
+    uint32_t most_tables; /* of a record: the first byte of its parameters, at most 32 */
+    uint32_t beside;      /* 1: the bytes that places name are the base's */
+} xci_cuda_gap_call;
+int xci_cuda_gap_check(const xci_cuda_gap_call *call, void *stream);
+/* For blocks that `results` of check call good and give a form. */
+int xci_cuda_gap_ready(const xci_cuda_gap_call *call, void *stream);
+
 /* ---- Digest: a full scan ------------------------------------------------------------------------
  * Sum of the terms of all segments' words of chunks [first, first + count), one digest a chunk. */
 typedef struct xci_cuda_digest_call {

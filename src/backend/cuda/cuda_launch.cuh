@@ -8,7 +8,7 @@
 /* A thread block for each `per_block` pieces of work; none for no work. */
 template <typename Call>
 static int d_launch(void (*kernel)(Call), const Call &call, uint64_t count, uint32_t per_block,
-                    uint32_t threads, void *stream) {
+                    uint32_t threads, void *stream, uint32_t shared_bytes = 0) {
     if (count == 0)
         return cudaSuccess;
     const uint64_t blocks = (count + per_block - 1) / per_block;
@@ -16,8 +16,8 @@ static int d_launch(void (*kernel)(Call), const Call &call, uint64_t count, uint
         return cudaErrorInvalidConfiguration;
     Call argument = call;
     void *arguments[] = {&argument};
-    return cudaLaunchKernel((const void *)kernel, dim3((unsigned)blocks), dim3(threads), arguments,
-                            0, (cudaStream_t)stream);
+    return cudaLaunchKernel(kernel, dim3((unsigned)blocks), dim3(threads), arguments, shared_bytes,
+                            (cudaStream_t)stream);
 }
 
 #endif

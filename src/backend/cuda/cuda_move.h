@@ -4,13 +4,7 @@
 #ifndef XCI_CUDA_MOVE_H
 #define XCI_CUDA_MOVE_H
 
-#include <stdint.h>
-
-#ifdef __CUDACC__
-#define XCI_CUDA_BOTH __host__ __device__ __forceinline__
-#else
-#define XCI_CUDA_BOTH inline
-#endif
+#include "base/both.h"
 
 typedef struct xci_move_cut {
     uint64_t first, end; /* [first, end) goes by words of 4 bytes */
@@ -18,7 +12,7 @@ typedef struct xci_move_cut {
 
 /* Words are aligned in the target, and no aligned word of the source that they need reaches out of
  * the piece. */
-static XCI_CUDA_BOTH xci_move_cut xci_cut_move(uintptr_t to, uintptr_t from, uint64_t bytes) {
+XCI_BOTH xci_move_cut xci_cut_move(uintptr_t to, uintptr_t from, uint64_t bytes) {
     const uint64_t head = (0 - to) & 3;
     const uint64_t shift = (from + head) & 3;              /* the same for every word */
     const uint64_t first = head + (shift > head ? 4 : 0);  /* its first source word begins before */

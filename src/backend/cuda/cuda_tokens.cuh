@@ -14,12 +14,6 @@
 
 #include "codec/lz4_block.h"
 
-#ifdef __CUDACC__
-#define XCI_CUDA_BOTH static __host__ __device__ __forceinline__
-#else
-#define XCI_CUDA_BOTH static inline
-#endif
-
 typedef struct xci_cuda_walk {
     const uint8_t *block; /* 8-byte aligned */
     uint32_t at, end;     /* in the block: the next token, and its size */
@@ -37,14 +31,14 @@ typedef struct xci_cuda_item {
     uint32_t word;
 } xci_cuda_item;
 
-XCI_CUDA_BOTH xci_cuda_walk xci_cuda_walk_begin(const uint8_t *block, uint32_t block_bytes,
-                                                uint32_t bytes) {
+XCI_BOTH xci_cuda_walk xci_cuda_walk_begin(const uint8_t *block, uint32_t block_bytes,
+                                           uint32_t bytes) {
     const xci_cuda_walk walk = {block, 0, block_bytes, 0, bytes, 0, 0, 0, 0, false, XCI_LZ4_INSIDE};
     return walk;
 }
 
 /* Eight bytes at any offset of the block. */
-XCI_CUDA_BOTH uint64_t xci_cuda_stream(const uint8_t *block, uint32_t offset) {
+XCI_BOTH uint64_t xci_cuda_stream(const uint8_t *block, uint32_t offset) {
 #ifdef __CUDA_ARCH__
     const uint2 *const words = (const uint2 *)(block + (offset & ~7u));
     const uint2 first = words[0], second = words[1];
@@ -60,7 +54,7 @@ XCI_CUDA_BOTH uint64_t xci_cuda_stream(const uint8_t *block, uint32_t offset) {
 }
 
 /* How many bytes of a word, counted from its lowest, are full before the first that is not. */
-XCI_CUDA_BOTH uint32_t xci_cuda_full_bytes(uint32_t word) {
+XCI_BOTH uint32_t xci_cuda_full_bytes(uint32_t word) {
     if (word == UINT32_MAX)
         return 4;
 #ifdef __CUDA_ARCH__
@@ -71,7 +65,7 @@ XCI_CUDA_BOTH uint32_t xci_cuda_full_bytes(uint32_t word) {
 }
 
 /* Adds a chain of length bytes from `*at` on to `*length`. */
-XCI_CUDA_BOTH bool xci_cuda_length(const xci_cuda_walk *walk, uint32_t *at, uint32_t *length) {
+XCI_BOTH bool xci_cuda_length(const xci_cuda_walk *walk, uint32_t *at, uint32_t *length) {
     const uint32_t left = walk->bytes - walk->produced;
     while (*at < walk->end && *length <= left) {
         const uint64_t bytes = xci_cuda_stream(walk->block, *at);
@@ -94,7 +88,7 @@ XCI_CUDA_BOTH bool xci_cuda_length(const xci_cuda_walk *walk, uint32_t *at, uint
 
 /* Takes up the next sequence. False at the end of the block, or where it is damaged: the state
  * tells. The zero that a match repeats changes nothing and is not counted among the literals. */
-XCI_CUDA_BOTH bool xci_cuda_next(xci_cuda_walk *walk) {
+XCI_BOTH bool xci_cuda_next(xci_cuda_walk *walk) {
     if (walk->state != XCI_LZ4_INSIDE)
         return false;
     walk->state = XCI_LZ4_BAD;
@@ -153,14 +147,14 @@ XCI_CUDA_BOTH bool xci_cuda_next(xci_cuda_walk *walk) {
 }
 
 /* How much of the block has been read for good. */
-XCI_CUDA_BOTH uint32_t xci_cuda_walk_read(const xci_cuda_walk *walk) {
+XCI_BOTH uint32_t xci_cuda_walk_read(const xci_cuda_walk *walk) {
     if (walk->left != 0)
         return walk->literal_at;
     return walk->state == XCI_LZ4_INSIDE ? walk->at : walk->end;
 }
 
 /* What of the literals lies in a word of the chunk: some of it does. */
-XCI_CUDA_BOTH uint64_t xci_cuda_piece(const xci_cuda_walk *walk, uint32_t word) {
+XCI_BOTH uint64_t xci_cuda_piece(const xci_cuda_walk *walk, uint32_t word) {
     const uint32_t begin = walk->position > word * 8 ? walk->position : word * 8;
     const uint32_t end = walk->position + walk->left;
     const uint32_t count = (end < word * 8 + 8 ? end : word * 8 + 8) - begin;
@@ -173,8 +167,8 @@ XCI_CUDA_BOTH uint64_t xci_cuda_piece(const xci_cuda_walk *walk, uint32_t word) 
  * the one with its number, or none (mask 0). Words rise and each is found once. Returns how
  * many: 0 at the end of the block or where it is damaged; words found before that are good as
  * far as the walk knows. */
-XCI_CUDA_BOTH uint32_t xci_cuda_take(xci_cuda_walk *walk, uint32_t lane, uint32_t group,
-                                     xci_cuda_item *mine) {
+XCI_BOTH uint32_t xci_cuda_take(xci_cuda_walk *walk, uint32_t lane, uint32_t group,
+                                xci_cuda_item *mine) {
     uint32_t count = 0, last = UINT32_MAX;
     mine->mask = 0;
     mine->word = 0;

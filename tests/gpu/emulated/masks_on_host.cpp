@@ -15,9 +15,6 @@ static inline uint32_t atomicXor(uint32_t *at, uint32_t v) {
     *at ^= v;
     return before;
 }
-template <typename T> static inline T __shfl_up_sync(uint32_t mask, T v, uint32_t by, uint32_t) {
-    return __shfl_up_sync(mask, v, by);
-}
 #define XCI_CUDA_LAUNCH_CUH
 template <typename Call>
 static int d_launch(void (*kernel)(Call), const Call &call, uint64_t count, uint32_t per_block,

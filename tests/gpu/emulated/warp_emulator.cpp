@@ -19,6 +19,7 @@ struct warp_state {
 struct block_state {
     void *shared;
     uint32_t arrived, round;
+    bool any[2]; /* of this round and of the next one */
 };
 struct pending_copy {
     void *to;
@@ -77,16 +78,19 @@ const uint64_t *emulated_collect(uint32_t mask, uint64_t value, int call) {
     return warp->values[which];
 }
 
-void emulated_block_barrier(void) {
+bool emulated_block_barrier(bool v) {
     block_state *in = now->in;
     const uint32_t round = in->round;
     ++progress;
+    in->any[round % 2] |= v;
     if (++in->arrived == blockDim.x) {
         in->arrived = 0;
+        in->any[(round + 1) % 2] = false;
         ++in->round;
     }
     while (in->round == round)
         emulated_yield();
+    return in->any[round % 2];
 }
 
 void emulated_copy(void *to, const void *from, uint32_t bytes) {

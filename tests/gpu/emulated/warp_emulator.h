@@ -28,6 +28,9 @@
 struct uint4 {
     uint32_t x, y, z, w;
 } __attribute__((aligned(16)));
+struct uint2 {
+    uint32_t x, y;
+} __attribute__((aligned(8)));
 struct emulated_index {
     uint32_t x;
 };
@@ -50,8 +53,8 @@ void emulated_yield(void);
 /* Gives `value` to the warp and waits for all lanes; `call` tells calls apart. Returns all values,
  * good until the lane's next collective. */
 const uint64_t *emulated_collect(uint32_t mask, uint64_t value, int call);
-/* Waits for all threads of the block. */
-void emulated_block_barrier(void);
+/* Waits for all threads of the block; whether `v` was true in any of them. */
+bool emulated_block_barrier(bool v);
 
 static inline uint32_t d_lane(void) {
     return threadIdx.x % 32;
@@ -90,7 +93,10 @@ static inline void __syncwarp(void) {
     emulated_collect(0xffffffff, 0, 2);
 }
 static inline void __syncthreads(void) {
-    emulated_block_barrier();
+    emulated_block_barrier(false);
+}
+static inline bool __syncthreads_or(bool v) {
+    return emulated_block_barrier(v);
 }
 static inline uint32_t __ballot_sync(uint32_t mask, bool v) {
     const uint64_t *all = emulated_collect(mask, v, 1);
@@ -105,9 +111,10 @@ static inline bool __any_sync(uint32_t mask, bool v) {
 template <typename T> static inline T __shfl_sync(uint32_t mask, T v, uint32_t lane) {
     return (T)emulated_collect(mask, (uint64_t)v, 3)[lane % 32];
 }
-template <typename T> static inline T __shfl_up_sync(uint32_t mask, T v, uint32_t by) {
+template <typename T>
+static inline T __shfl_up_sync(uint32_t mask, T v, uint32_t by, uint32_t width = 32) {
     const uint32_t lane = d_lane();
-    return (T)emulated_collect(mask, (uint64_t)v, 4)[lane >= by ? lane - by : lane];
+    return (T)emulated_collect(mask, (uint64_t)v, 4)[lane % width >= by ? lane - by : lane];
 }
 static inline uint32_t d_add_before(uint32_t v, uint32_t step) {
     const uint32_t before = __shfl_up_sync(0xffffffff, v, step);
@@ -141,6 +148,12 @@ static inline int __clz(int v) {
 static inline int __clzll(long long v) {
     return v == 0 ? 64 : __builtin_clzll((uint64_t)v);
 }
+static inline uint32_t __brev(uint32_t v) {
+    uint32_t turned = 0;
+    for (uint32_t i = 0; i < 32; ++i)
+        turned |= (v >> i & 1) << (31 - i);
+    return turned;
+}
 static inline int __ffs(int v) {
     return __builtin_ffs(v);
 }
@@ -159,9 +172,29 @@ static inline uint64_t __umul64hi(uint64_t a, uint64_t b) {
 template <typename T> static inline T __ldcg(const T *at) {
     return *at;
 }
-static inline unsigned long long atomicAdd(unsigned long long *at, unsigned long long v) {
-    const unsigned long long before = *at;
+template <typename T> static inline T atomicAdd(T *at, T v) {
+    const T before = *at;
     *at += v;
+    return before;
+}
+template <typename T> static inline T atomicXor(T *at, T v) {
+    const T before = *at;
+    *at ^= v;
+    return before;
+}
+template <typename T> static inline T atomicOr(T *at, T v) {
+    const T before = *at;
+    *at |= v;
+    return before;
+}
+template <typename T> static inline T atomicMin(T *at, T v) {
+    const T before = *at;
+    *at = min(before, v);
+    return before;
+}
+template <typename T> static inline T atomicMax(T *at, T v) {
+    const T before = *at;
+    *at = max(before, v);
     return before;
 }
 

@@ -1,0 +1,276 @@
+/* The changes of a chunk, from its units, by a warp: words first, 32 at a time and in order, then
+ * changed elements of a width, 32 at a time, each with what stands before it. */
+#ifndef XCI_CUDA_GAP_CHANGES_CUH
+#define XCI_CUDA_GAP_CHANGES_CUH
+
+#include "backend/cuda/cuda_encode_warp.cuh"
+#include "backend/cuda/cuda_gap_scratch.cuh"
+
+/* ---- Words ---- */
+
+typedef struct xci_gap_source {
+    const xci_gap_unit *unit, *end;
+    const uint8_t *old_at, *new_at;
+    uint32_t bytes;
+    uint32_t at;    /* in the unit: entry or word */
+    uint32_t first; /* word of the chunk that the unit begins with */
+} xci_gap_source;
+
+__device__ __forceinline__ xci_gap_source d_source_of(const xci_cuda_gap_encode_call *call,
+                                                      const xci_gap_scratch *scratch,
+                                                      uint64_t index) {
+    xci_gap_source source;
+    source.bytes = call->grid.chunks[call->first + index].bytes;
+    source.unit = scratch->units + index * scratch->units_per_chunk;
+    source.end =
+        source.unit + scratch->units_per_chunk; /* those behind the chunk's end are empty */
+    source.old_at = call->old_at[call->first + index];
+    source.new_at = call->new_at[call->first + index];
+    source.at = source.first = 0;
+    return source;
+}
+
+/* Word `word` of `bytes` at any address. */
+__device__ __forceinline__ uint64_t d_word_at(const uint8_t *at, uint32_t word, uint32_t bytes) {
+    const uint32_t left = bytes - word * 8;
+    if (left >= 8 && (uintptr_t)at % 8 == 0)
+        return *(const uint64_t *)(at + word * 8);
+    uint64_t value = 0;
+#pragma unroll 1
+    for (uint32_t i = 0; i < left && i < 8; ++i)
+        value |= (uint64_t)at[word * 8 + i] << (8 * i);
+    return value;
+}
+
+__device__ __forceinline__ void d_take_entry(const xci_gap_unit *unit, uint32_t i,
+                                             uint32_t *word_out, uint64_t *mask_out) {
+    const uint32_t *entry = unit->entries + i * 3;
+    *word_out = entry[0];
+    *mask_out = (uint64_t)entry[2] << 32 | entry[1];
+}
+
+/* The next two units at once, if both are listed and short; whether they are. */
+__device__ __forceinline__ bool d_take_two_units(xci_gap_source *source, uint32_t *word_out,
+                                                 uint64_t *mask_out) {
+    const xci_gap_unit *units = source->unit;
+    if (source->at != 0 || units + 1 >= source->end)
+        return false;
+    const uint32_t first = units[0].count, second = units[1].count;
+    if (first > XCI_WARP || second > XCI_WARP - first)
+        return false;
+    if (d_lane() < first)
+        d_take_entry(&units[0], d_lane(), word_out, mask_out);
+    else if (d_lane() < first + second)
+        d_take_entry(&units[1], d_lane() - first, word_out, mask_out);
+    source->unit += 2;
+    source->first += 2 * XCI_UNIT_BYTES / 8;
+    return true;
+}
+
+/* The next words, one a lane, rising; their masks may be 0. False: there are none. */
+__device__ __forceinline__ bool d_next_words(xci_gap_source *source, uint32_t *word_out,
+                                             uint64_t *mask_out) {
+    *mask_out = 0;
+    *word_out = 0;
+    while (source->unit != source->end) {
+        if (d_take_two_units(source, word_out, mask_out))
+            return true;
+        const uint32_t listed = source->unit->count;
+        const uint32_t count =
+            listed != XCI_NOT_LISTED
+                ? listed
+                : min(XCI_UNIT_BYTES / 8, (source->bytes + 7) / 8 - source->first);
+        if (source->at < count) {
+            const uint32_t mine = source->at + d_lane();
+            if (mine < count && listed != XCI_NOT_LISTED) {
+                d_take_entry(source->unit, mine, word_out, mask_out);
+            } else if (mine < count) {
+                *word_out = source->first + mine;
+                *mask_out = d_word_at(source->old_at, *word_out, source->bytes) ^
+                            d_word_at(source->new_at, *word_out, source->bytes);
+            }
+            source->at += XCI_WARP;
+            if (listed == XCI_NOT_LISTED && !__any_sync(XCI_ALL, *mask_out != 0))
+                continue;
+            return true;
+        }
+        source->at = 0;
+        source->first += XCI_UNIT_BYTES / 8;
+        ++source->unit;
+    }
+    return false;
+}
+
+/* ---- Elements of a word ---- */
+
+/* The lowest bit of each element of a word that is not 0. */
+__device__ __forceinline__ uint64_t d_marks(uint64_t mask, uint32_t width) {
+    const uint64_t lowest = width == 0   ? UINT64_C(0x1111111111111111)
+                            : width == 1 ? UINT64_C(0x0101010101010101)
+                            : width == 2 ? UINT64_C(0x0001000100010001)
+                            : width == 3 ? UINT64_C(0x0000000100000001)
+                                         : 1;
+    for (uint32_t shift = 1; shift < 4u << width; shift *= 2)
+        mask |= mask >> shift;
+    return mask & lowest;
+}
+
+__device__ __forceinline__ uint64_t d_element_ones(uint32_t width) {
+    return UINT64_MAX >> (64 - (4u << width));
+}
+
+/* Calls visit(value) for each changed element. */
+template <typename Visit>
+__device__ __forceinline__ void d_each_value(uint64_t mask, uint32_t width, Visit visit) {
+    for (uint64_t marks = d_marks(mask, width); marks != 0; marks &= marks - 1)
+        visit(mask >> xci_zeros_below64(marks) & d_element_ones(width));
+}
+
+/* ---- Changes ---- */
+
+#define XCI_FAR (XCI_GAP_WINDOW + 1) /* changes that a gap's parameter looks back */
+
+/* A warp's, in shared memory. */
+typedef struct xci_gap_batch {
+    uint64_t masks[XCI_WARP];
+    uint32_t words[XCI_WARP];
+    uint32_t ends[XCI_FAR]; /* of the last changes before the batch; 0 where there are none */
+    uint16_t places[XCI_WARP * 16]; /* entry << 4 | element, of each change */
+} xci_gap_batch;
+
+/* A change as the coder sees it: its position, and the ends of changes before it. */
+typedef struct xci_gap_change {
+    uint32_t position, last_end, far_end; /* far: XCI_GAP_WINDOW changes before the last one */
+    uint32_t number;                      /* of the change in its chunk */
+    uint64_t value;
+} xci_gap_change;
+
+__device__ __forceinline__ void d_begin_changes(xci_gap_batch *batch) {
+    __syncwarp();
+    if (d_lane() < XCI_FAR)
+        batch->ends[d_lane()] = 0;
+    __syncwarp();
+}
+
+__device__ __forceinline__ uint32_t d_batch_position(const xci_gap_batch *batch, uint32_t k,
+                                                     uint32_t width) {
+    const uint32_t place = batch->places[k];
+    return (batch->words[place >> 4] << (4 - width)) + (place & 15);
+}
+
+/* The end of change k of the batch; below 0, of one before it. */
+__device__ __forceinline__ uint32_t d_batch_end(const xci_gap_batch *batch, int32_t k,
+                                                uint32_t width) {
+    return k >= 0 ? d_batch_position(batch, (uint32_t)k, width) + 1
+                  : batch->ends[k + (int32_t)XCI_FAR];
+}
+
+/* Takes the lanes' words apart; returns how many changes there are. */
+__device__ __forceinline__ uint32_t d_fill_batch(xci_gap_batch *batch, uint32_t word, uint64_t mask,
+                                                 uint32_t width) {
+    uint64_t marks = d_marks(mask, width);
+    const uint32_t mine = (uint32_t)__popcll(marks), sum = d_scan(mine);
+    __syncwarp();
+    batch->words[d_lane()] = word;
+    batch->masks[d_lane()] = mask;
+    for (uint32_t at = sum - mine; marks != 0; marks &= marks - 1)
+        batch->places[at++] = (uint16_t)(d_lane() << 4 | xci_zeros_below64(marks) >> (2 + width));
+    __syncwarp();
+    return __shfl_sync(XCI_ALL, sum, XCI_WARP - 1);
+}
+
+__device__ __forceinline__ xci_gap_change d_change_of(const xci_gap_batch *batch, uint32_t k,
+                                                      uint32_t before, uint32_t width) {
+    const uint32_t place = batch->places[k];
+    xci_gap_change change;
+    change.position = d_batch_position(batch, k, width);
+    change.last_end = d_batch_end(batch, (int32_t)k - 1, width);
+    change.far_end = d_batch_end(batch, (int32_t)k - (int32_t)XCI_FAR, width);
+    change.number = before + k;
+    change.value =
+        batch->masks[place >> 4] >> ((place & 15) << (2 + width)) & d_element_ones(width);
+    return change;
+}
+
+/* Leaves the ends of the last changes for the next batch. */
+__device__ __forceinline__ void d_pass_batch(xci_gap_batch *batch, uint32_t count, uint32_t width) {
+    uint32_t end = 0;
+    if (d_lane() < XCI_FAR)
+        end = d_batch_end(batch, (int32_t)(count + d_lane()) - (int32_t)XCI_FAR, width);
+    __syncwarp();
+    if (d_lane() < XCI_FAR)
+        batch->ends[d_lane()] = end;
+    __syncwarp();
+}
+
+/* Calls visit(active, change) for all changes of a chunk, 32 at a time, by the whole warp. */
+template <typename Visit>
+__device__ __forceinline__ void d_each_change(xci_gap_source source, xci_gap_batch *batch,
+                                              uint32_t width, Visit visit) {
+    uint32_t word, before = 0;
+    uint64_t mask;
+    d_begin_changes(batch);
+    while (d_next_words(&source, &word, &mask)) {
+        const uint32_t count = d_fill_batch(batch, word, mask, width);
+        for (uint32_t first = 0; first < count; first += XCI_WARP) {
+            const bool active = first + d_lane() < count;
+            visit(active, d_change_of(batch, active ? first + d_lane() : 0, before, width));
+        }
+        d_pass_batch(batch, count, width);
+        before += count;
+    }
+}
+
+/* ---- Bits of a change ---- */
+
+__device__ __forceinline__ uint32_t d_parameter_of(const xci_gap_change *change, uint32_t prior) {
+    const uint32_t count = XCI_GAP_PRIOR + min(change->number, XCI_GAP_WINDOW);
+    return xci_gap_parameter_of(count, prior + change->last_end - change->far_end);
+}
+
+/* A gap as bits of a stream. */
+__device__ __forceinline__ uint64_t d_gap_bits(uint32_t gap, uint32_t k, uint32_t *count_out) {
+    const uint32_t ones = gap >> k;
+    if (ones < XCI_GAP_ONES) {
+        *count_out = ones + 1 + k;
+        return ((uint64_t)(gap & ((1u << k) - 1)) << 1 << ones) | ((UINT64_C(1) << ones) - 1);
+    }
+    *count_out = XCI_GAP_ONES + XCI_GAP_PLAIN_BITS;
+    return (uint64_t)gap << XCI_GAP_ONES | ((UINT64_C(1) << XCI_GAP_ONES) - 1);
+}
+
+/* ---- All elements of a chunk, for dense blocks ---- */
+
+/* Where the entry of a word, or of the first behind it, lies in the list of a unit. */
+__device__ __forceinline__ uint32_t d_find_entry(const xci_gap_unit *unit, uint32_t word) {
+    uint32_t first = 0;
+    for (uint32_t count = unit->count; count != 0;) {
+        const uint32_t half = count / 2;
+        if (unit->entries[(first + half) * 3] >= word) {
+            count = half;
+        } else {
+            first += half + 1;
+            count -= half + 1;
+        }
+    }
+    return first;
+}
+
+/* The mask of any word of a chunk, of which `source` is at the beginning. */
+__device__ __forceinline__ uint64_t d_mask_at(const xci_gap_source *source, uint32_t word) {
+    const xci_gap_unit *unit = source->unit + word / (XCI_UNIT_BYTES / 8);
+    if (unit->count == XCI_NOT_LISTED)
+        return d_word_at(source->old_at, word, source->bytes) ^
+               d_word_at(source->new_at, word, source->bytes);
+    const uint32_t at = d_find_entry(unit, word);
+    const uint32_t *entry = unit->entries + at * 3;
+    return at < unit->count && entry[0] == word ? (uint64_t)entry[2] << 32 | entry[1] : 0;
+}
+
+__device__ __forceinline__ uint64_t d_element_at(const xci_gap_source *source, uint32_t position,
+                                                 uint32_t width) {
+    const uint32_t shift = (position & ((1u << (4 - width)) - 1)) << (2 + width);
+    return d_mask_at(source, position >> (4 - width)) >> shift & d_element_ones(width);
+}
+
+#endif

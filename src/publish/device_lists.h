@@ -1,0 +1,28 @@
+/* What the gap codec and `auto` need of blocks that a device has encoded: lists of changed words,
+ * and the chunks before the change. One for each worker. */
+#ifndef XCI_DEVICE_LISTS_H
+#define XCI_DEVICE_LISTS_H
+
+#include "bundle/bundle.h"
+#include "frame/record.h"
+
+typedef struct xci_device_lists {
+    uint8_t *mask, *payload, *old_bytes;
+    xci_block *blocks;
+    const uint8_t **old;
+    uint64_t mask_capacity, payload_capacity, old_bytes_capacity, blocks_capacity, old_capacity;
+} xci_device_lists;
+
+void xci_device_lists_close(xorcast_context *context, xci_device_lists *lists);
+
+/* The record's blocks, LZ4 or raw, as lists of words or raw; valid until the next call. */
+xorcast_status xci_device_lists_make(xci_device_lists *lists, xorcast_context *context,
+                                     const xci_record *record, xci_record *listed_out);
+
+/* The bytes before the change of each chunk that is listed. Chunks [first, first + count) of the
+ * shadow are as they were; others have become new, and nothing works on them. */
+xorcast_status xci_device_lists_old(xci_device_lists *lists, xorcast_bundle *shadow,
+                                    const xci_record *listed, uint64_t first, uint64_t count,
+                                    const uint8_t *const **old_out);
+
+#endif

@@ -1,0 +1,110 @@
+/* Groups in the gap codec on the stand-in device: the CPU's encoder, in the shape of kernels. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "delta/gap_group_writer.h"
+#include "support/fake_inside.h"
+
+uint64_t fake_gap_scratch(uint64_t count, uint64_t group_count, uint32_t chunk_bytes) {
+    return 256 + count + group_count + chunk_bytes;
+}
+
+/* A group on its way: what the CPU lists of its chunks. */
+typedef struct fake_group {
+    const xci_cuda_gap_encode_call *call;
+    uint64_t first, count; /* chunks of the grid */
+    xci_cuda_result *results;
+    xci_block *blocks;
+    uint8_t *lists;
+    xci_record listed;
+} fake_group;
+
+static void list_chunk(fake_group *g, uint64_t i) {
+    const xci_cuda_gap_encode_call *call = g->call;
+    const uint64_t chunk = g->first + i;
+    const xci_cuda_chunk about = fake_chunk_of(&call->grid, chunk);
+    const uint8_t *old_at = *(uint8_t *const *)fake_real(&call->old_at[chunk], sizeof old_at);
+    const uint8_t *new_at = *(const uint8_t *const *)fake_real(&call->new_at[chunk], sizeof new_at);
+    xci_segment *segments = fake_segments_of(&call->grid, &about);
+    xci_encode_job job = {.old_bytes = fake_real(old_at, about.bytes),
+                          .new_bytes = fake_real(new_at, about.bytes),
+                          .bytes = about.bytes,
+                          .element_bytes = about.element_bytes,
+                          .codec = XORCAST_CODEC_GAP,
+                          .segments = segments,
+                          .segment_count = about.segment_count,
+                          .block = g->lists + g->listed.raw_bytes};
+    xci_backend_cpu.encode(&job, 1);
+    g->results[i] = (xci_cuda_result){.bytes_changed = job.bytes_changed,
+                                      .elements_changed = job.elements_changed,
+                                      .bits_changed = job.bits_changed,
+                                      .change = job.change};
+    if (job.block_bytes > 0)
+        g->blocks[g->listed.block_count++] = (xci_block){
+            (uint32_t)i, job.block_codec, about.element_bytes, job.block_bytes, about.bytes};
+    g->listed.raw_bytes += job.block_bytes;
+    free(segments);
+}
+
+/* Blocks and parameters, where they belong if they fit. */
+static void write_group(const fake_group *g, xci_gap_group_writer *writer, xorcast_context *context,
+                        xci_cuda_gap_group *group) {
+    xci_record record = {0};
+    uint64_t at = 0;
+    if (g->listed.block_count > 0 &&
+        xci_gap_group_write(context, writer, &g->listed, NULL, NULL, &record) < 0)
+        fake_stop("a group that the CPU does not encode");
+    for (uint32_t i = 0; i < record.block_count; i++) {
+        xci_cuda_result *result = &g->results[record.blocks[i].chunk];
+        result->block_bytes = record.blocks[i].bytes;
+        result->block_codec = record.blocks[i].codec;
+        result->block_offset = at;
+        at += record.blocks[i].bytes;
+    }
+    group->bytes = (uint32_t)record.raw_bytes;
+    group->params_bytes = (uint32_t)record.params_bytes;
+    if (group->bytes > 0 && group->offset + group->bytes <= g->call->capacity)
+        memcpy(fake_real(g->call->blocks + group->offset, group->bytes), record.payload,
+               group->bytes);
+}
+
+static int run_encode(fake_work *work) {
+    const xci_cuda_gap_encode_call *call = &work->call.gap_encode;
+    const uint64_t *first = fake_real(call->group_first, (call->group_count + 1) * sizeof *first);
+    xci_cuda_gap_group *groups = fake_real(call->groups, call->group_count * sizeof *groups);
+    xci_cuda_result *results = fake_real(call->results, call->count * sizeof *results);
+    uint64_t *used = fake_real(call->used_bytes, sizeof *used);
+    xorcast_context *context;
+    xci_gap_group_writer *writer = NULL;
+    if (first[0] != call->first || first[call->group_count] != call->first + call->count)
+        fake_stop("groups that are not the call's chunks");
+    if (xorcast_context_create(NULL, &context) < 0 ||
+        xci_gap_group_writer_open(context, &writer) < 0)
+        fake_stop("no context");
+    *used = 0;
+    for (uint64_t i = 0; i < call->group_count; i++) {
+        fake_group g = {.call = call,
+                        .first = first[i],
+                        .count = first[i + 1] - first[i],
+                        .results = results + (first[i] - call->first)};
+        g.blocks = calloc(g.count, sizeof *g.blocks);
+        g.lists = malloc(g.count * (call->grid.chunk_bytes + XCI_BLOCK_SLACK));
+        g.listed.blocks = g.blocks;
+        g.listed.payload = g.lists;
+        for (uint64_t c = 0; c < g.count; c++)
+            list_chunk(&g, c);
+        groups[i].offset = *used;
+        write_group(&g, writer, context, &groups[i]);
+        *used += groups[i].bytes;
+        free(g.blocks);
+        free(g.lists);
+    }
+    xci_gap_group_writer_close(context, writer);
+    xorcast_context_destroy(context);
+    return 0;
+}
+
+int fake_gap_encode(void *device, const xci_cuda_gap_encode_call *call, void *stream) {
+    const fake_work work = {.run = run_encode, .call.gap_encode = *call};
+    return fake_put(device, stream, &work);
+}
