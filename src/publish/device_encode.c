@@ -136,7 +136,8 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     TRY(xci_device_incoming_open(&e->incoming, bundle));
     TRY(xci_device_allocate(context, scratch, &e->scratch));
     if (xci_device_shadow_on_device(e->shadow))
-        TRY(xci_device_allocate(context, e->capacity + e->most_chunks * BLOCK_ROOM, &e->aligned));
+        TRY(xci_device_allocate(context, e->capacity + (e->most_chunks + 1) * BLOCK_ROOM,
+                                &e->aligned));
     TRY(xci_allocate_array(context, xci_max(1, bundle->layout.group_count), sizeof *e->listed,
                            &memory));
     e->listed = memory;
@@ -560,7 +561,7 @@ static void place_aligned(const xci_device_encoder *e, book_job *job) {
         return;
     if (e->side != NULL && job->slot->used > 0)
         job->aligned =
-            xci_device_side_take(e->side, job->slot->used + job->slot->count * BLOCK_ROOM);
+            xci_device_side_take(e->side, job->slot->used + (job->slot->count + 1) * BLOCK_ROOM);
     job->kept = job->aligned != NULL;
     if (!job->kept)
         job->aligned = e->aligned.at;
