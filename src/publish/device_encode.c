@@ -11,8 +11,8 @@
 #include "publish/device_incoming.h"
 #include "publish/device_shadow.h"
 
-#define OUTPUT_BYTES (UINT64_C(32) << 20) /* of a piece's blocks, unless a group needs more */
-#define PIECE_CHUNKS UINT64_C(32768)      /* a millisecond; fewer would wait for each other */
+#define OUTPUT_BYTES (UINT64_C(40) << 20) /* of a piece's blocks, unless a group needs more */
+#define PIECE_CHUNKS UINT64_C(65536)      /* two milliseconds; fewer cost encode a tenth */
 #define BLOCK_ALIGNMENT 16u               /* where apply wants blocks; encode packs them closely */
 #define BLOCK_ROOM 32u /* of each chunk, beyond its block: what aligning blocks takes at most */
 #define SPANS 48u      /* every cut at least halves a piece */
