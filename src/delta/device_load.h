@@ -41,6 +41,7 @@ typedef struct xci_load_taker {
 /* Neighbouring bytes of a slot's payload that come in one copy. */
 typedef struct xci_load_run {
     const uint8_t *from; /* on the other device; NULL: the slot's pinned memory */
+    const uint8_t *end;  /* there: of the memory that it lies in */
     uint64_t at, bytes;  /* in the payload */
 } xci_load_run;
 #define XCI_LOAD_RUNS 128u

@@ -13,8 +13,9 @@
 #include "publish/device_lists.h"
 #include "publish/device_shadow.h"
 
-#define OUTPUT_BYTES (UINT64_C(32) << 20) /* of a piece's blocks, unless a group needs more */
-#define PIECE_CHUNKS UINT64_C(32768)      /* a millisecond; fewer would wait for each other */
+#define OUTPUT_BYTES (UINT64_C(40) << 20) /* of a piece's blocks, unless a group needs more */
+#define PIECE_CHUNKS UINT64_C(65536)      /* two milliseconds; fewer cost encode a tenth */
+#define GAP_CHUNKS UINT64_C(32768)        /* with gap, whose lists take scratch by the chunk */
 #define BLOCK_ALIGNMENT 16u               /* where apply wants blocks; encode packs them closely */
 #define BLOCK_ROOM 32u /* of each chunk, beyond its block: what aligning blocks takes at most */
 #define SPANS 48u      /* every cut at least halves a piece */
@@ -136,13 +137,14 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     const uint64_t chunk_bytes = bundle->layout.chunk_bytes;
     const uint64_t all = bundle->layout.chunk_count << bundle->chunk_log2;
     e->capacity = xci_max(bundle->group_size_max, xci_min(atomic_load(&output_limit), all));
-    e->most_chunks =
-        xci_max(bundle->group_chunks_max, xci_min(PIECE_CHUNKS, bundle->layout.chunk_count));
-    e->piece_chunks = e->most_chunks;
-    uint64_t scratch = device->ops->encode_scratch(e->most_chunks, (uint32_t)chunk_bytes);
     e->encodes_gap = encoding_of(e)->codec == XORCAST_CODEC_GAP &&
                      encoding_of(e)->old_weights == 0 && e->pending->bound == NULL &&
                      device->ops->gap_encode != NULL;
+    e->most_chunks = xci_max(
+        bundle->group_chunks_max,
+        xci_min(e->encodes_gap ? GAP_CHUNKS : PIECE_CHUNKS, bundle->layout.chunk_count));
+    e->piece_chunks = e->most_chunks;
+    uint64_t scratch = device->ops->encode_scratch(e->most_chunks, (uint32_t)chunk_bytes);
     /* Groups are at least so large, but for the last of whole chunks and the last of all. */
     e->gap_groups = (e->most_chunks << bundle->chunk_log2) / bundle->layout.group_bytes + 2;
     if (e->encodes_gap)
@@ -157,7 +159,8 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     TRY(xci_device_incoming_open(&e->incoming, bundle));
     TRY(xci_device_allocate(context, scratch, &e->scratch));
     if (xci_device_shadow_on_device(e->shadow))
-        TRY(xci_device_allocate(context, e->capacity + e->most_chunks * BLOCK_ROOM, &e->aligned));
+        TRY(xci_device_allocate(context, e->capacity + (e->most_chunks + 1) * BLOCK_ROOM,
+                                &e->aligned));
     TRY(xci_allocate_array(context, xci_max(1, bundle->layout.group_count), sizeof *e->listed,
                            &memory));
     e->listed = memory;
@@ -638,7 +641,7 @@ static void place_aligned(const xci_device_encoder *e, book_job *job) {
         return;
     if (e->side != NULL && job->slot->used > 0)
         job->aligned =
-            xci_device_side_take(e->side, job->slot->used + job->slot->count * BLOCK_ROOM);
+            xci_device_side_take(e->side, job->slot->used + (job->slot->count + 1) * BLOCK_ROOM);
     job->kept = job->aligned != NULL;
     if (!job->kept)
         job->aligned = e->aligned.at;
