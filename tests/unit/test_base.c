@@ -234,8 +234,8 @@ static void test_limit_and_high_water(void **state) {
     xorcast_context_destroy(context);
 }
 
-/* Large blocks that were released are taken again, count as long as they are kept, and make room where
- * memory is short. */
+/* Large blocks that were released are taken again, count as long as they are kept, and make room
+ * where memory is short. */
 static void test_kept_blocks(void **state) {
     (void)state;
     const uint64_t large = UINT64_C(4) << 20;

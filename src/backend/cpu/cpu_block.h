@@ -148,8 +148,10 @@ XCI_CPU_INLINE bool xci_may_walk(const xci_block_job *job) {
 
 /* NULL, or a block that is not walked: a walk without changes. */
 XCI_CPU_INLINE void xci_walk_open(xci_walk *walk, const xci_block_job *job) {
+    static const uint8_t nothing; /* an address to which zero may be added */
     walk->listed = walk->left = 0;
-    walk->tokens = (xci_lz4_walk){.state = XCI_LZ4_BAD};
+    walk->tokens = xci_lz4_begin(&nothing, 0, 0);
+    walk->tokens.state = XCI_LZ4_BAD;
     if (job == NULL || !xci_may_walk(job))
         return;
     walk->tokens = xci_lz4_begin(job->block, job->block_bytes, job->bytes);
