@@ -129,7 +129,9 @@ typedef struct xorcast_context_options {
     void *(*allocate)(void *user, size_t bytes); /* both or neither; must align to 64 bytes */
     void (*release)(void *user, void *memory);
     void (*log)(void *user, xorcast_log_level level, const char *text); /* NULL: standard error */
-    void *user;                   /* handed to the three calls above, from any thread */
+    /* handed to the three calls above, from any thread; all must stay valid until this context and
+     * those of subscribers inside the process that follow its publishers are destroyed */
+    void *user;
     uint64_t device_limit_bytes;  /* as the scratch limit, for device memory */
     uint32_t engine;              /* xorcast_engine_use; a GPU without an engine has kernels */
     uint32_t reserved;

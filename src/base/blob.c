@@ -18,6 +18,8 @@ xorcast_status xci_blob_adopt(xorcast_context *context, void *bytes, uint64_t si
     xci_blob *blob = memory;
     *blob = (xci_blob){.bytes = bytes, .size = size, .context = own};
     atomic_init(&blob->references, 1);
+    atomic_init(&blob->keepers, 0);
+    atomic_init(&blob->let_go, false);
     *blob_out = blob;
     return XORCAST_OK;
 }
@@ -25,7 +27,8 @@ xorcast_status xci_blob_adopt(xorcast_context *context, void *bytes, uint64_t si
 xorcast_status xci_blob_create(xorcast_context *context, uint64_t size, xci_blob **blob_out) {
     void *bytes;
     /* An empty object too has an address, to which receivers may add. */
-    TRY(xci_allocate(context, size > 0 ? xci_kept_size(size) : 1, &bytes));
+    if (size == 0 || xci_allocate(context, xci_kept_size(size), &bytes) < 0)
+        TRY(xci_allocate(context, size > 0 ? size : 1, &bytes)); /* no byte more, if need be */
     const xorcast_status status = xci_blob_adopt(context, bytes, size, blob_out);
     if (status < 0)
         xci_release(context, bytes);
@@ -56,4 +59,40 @@ void xci_blob_drop(xci_blob *blob) {
     xci_release(context, blob->bytes);
     xci_release(context, blob);
     xorcast_context_destroy(context);
+}
+
+/* ---- Keeping ---- */
+
+static bool is_foreign(const xci_blob *blob, const xorcast_context *keeper) {
+    return blob->context->shared != keeper->shared;
+}
+
+/* Whoever comes second, the first keeper or the owner who lets go, takes the bytes off the owner's
+ * account; both may find themselves to be it. */
+xorcast_status xci_blob_keep(xci_blob *blob, xorcast_context *keeper) {
+    if (is_foreign(blob, keeper)) {
+        TRY(xci_account(keeper, blob->size));
+        atomic_fetch_add(&blob->keepers, 1);
+        if (atomic_load(&blob->let_go))
+            xci_disown(blob->context, blob->bytes);
+    }
+    (void)xci_blob_hold(blob);
+    return XORCAST_OK;
+}
+
+void xci_blob_keep_end(xci_blob *blob, xorcast_context *keeper) {
+    if (is_foreign(blob, keeper)) {
+        xci_unaccount(keeper, blob->size);
+        atomic_fetch_sub(&blob->keepers, 1);
+    }
+    xci_blob_drop(blob);
+}
+
+void xci_blob_let_go(xci_blob *blob) {
+    if (blob == NULL)
+        return;
+    atomic_store(&blob->let_go, true);
+    if (atomic_load(&blob->keepers) > 0)
+        xci_disown(blob->context, blob->bytes);
+    xci_blob_drop(blob);
 }

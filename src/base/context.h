@@ -109,6 +109,8 @@ void xci_release(xorcast_context *context, void *memory); /* NULL is allowed */
  * to come; frees what is kept beyond. For who releases and takes as much again and again:
  * versions. */
 void xci_keep(xorcast_context *context, uint64_t bytes);
+/* Takes a block off the account: what others keep is theirs to count. Any number of times. */
+void xci_disown(xorcast_context *context, void *memory);
 /* For memory that others allocate on the context's behalf: counts it against the scratch limit. */
 xorcast_status xci_account(xorcast_context *context, uint64_t bytes);
 void xci_unaccount(xorcast_context *context, uint64_t bytes);

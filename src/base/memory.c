@@ -166,6 +166,10 @@ void xci_release(xorcast_context *context, void *memory) {
         free_block(shared, memory);
 }
 
+void xci_disown(xorcast_context *context, void *memory) {
+    xci_unaccount(context, __atomic_exchange_n(&header_of(memory)->bytes, 0, __ATOMIC_ACQ_REL));
+}
+
 xorcast_status xci_copy_string(xorcast_context *context, const char *text, char **copy_out) {
     const size_t bytes = strlen(text) + 1;
     void *copy;

@@ -75,7 +75,7 @@ void xci_store_destroy(xci_store *store) {
     for (uint64_t i = 0; i < store->bucket_count; i++) {
         for (entry *at = store->buckets[i], *next; at != NULL; at = next) {
             next = at->next;
-            xci_blob_drop(at->blob);
+            xci_blob_let_go(at->blob);
             xci_release(store->context, at);
         }
     }
@@ -136,7 +136,7 @@ xorcast_status xci_store_put(xci_store *store, const char *name, xci_blob *blob)
         status = add_entry(store, name, hash, blob);
     }
     pthread_mutex_unlock(&store->lock);
-    xci_blob_drop(replaced);
+    xci_blob_let_go(replaced);
     return status;
 }
 
@@ -152,7 +152,7 @@ void xci_store_drop(xci_store *store, const char *name) {
     }
     pthread_mutex_unlock(&store->lock);
     if (dropped != NULL) {
-        xci_blob_drop(dropped->blob);
+        xci_blob_let_go(dropped->blob);
         xci_release(store->context, dropped);
     }
 }

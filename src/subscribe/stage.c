@@ -100,7 +100,7 @@ void xci_stage_reset(xci_stage *stage) {
         if (stage->workers[i].arena != NULL)
             xci_arena_reset(stage->workers[i].arena);
     while (stage->held_count > 0)
-        xci_blob_drop(stage->held[--stage->held_count]);
+        xci_blob_keep_end(stage->held[--stage->held_count], stage->bundle->context);
     stage->ready_count = stage->ready_bytes = 0;
     stage->payload_bytes = stage->encoded_bytes = 0;
     memset(&stage->counts, 0, sizeof stage->counts);
@@ -552,16 +552,19 @@ static xorcast_status join_parts(xci_stage *stage, uint64_t part_count) {
 }
 
 /* Holds the parts that blocks of their groups stay in; there is room in the list. */
-static void hold_parts(const parts_job *job) {
+static xorcast_status hold_parts(const parts_job *job) {
     xci_stage *stage = job->stage;
     const xci_staged_group *group = stage->groups;
     for (uint64_t p = 0; p < job->count; p++) {
         bool in_part = false;
         for (uint64_t i = 0; i < stage->parts[p].count; i++, group++)
             in_part = in_part || group->in_part;
-        if (in_part)
-            stage->held[stage->held_count++] = xci_blob_hold(job->parts[p].blob);
+        if (!in_part)
+            continue;
+        TRY(xci_blob_keep(job->parts[p].blob, stage->bundle->context));
+        stage->held[stage->held_count++] = job->parts[p].blob;
     }
+    return XORCAST_OK;
 }
 
 xorcast_status xci_stage_parts(xci_stage *stage, const xci_manifest *manifest, uint64_t first,
@@ -571,9 +574,8 @@ xorcast_status xci_stage_parts(xci_stage *stage, const xci_manifest *manifest, u
     parts_job job = {stage, manifest, first, count, parts, held};
     TRY(xci_pool_run(stage->bundle->context->shared->pool, count, list_part, &job));
     TRY(join_parts(stage, count));
-    const xorcast_status status = stage_items(&job);
-    hold_parts(&job);
-    TRY(status);
+    TRY(stage_items(&job));
+    TRY(hold_parts(&job));
     for (uint64_t i = 0; i < stage->record_count; i++) {
         const xci_record *record = &stage->records[i];
         TRY(take_group(stage, &stage->groups[i]));
