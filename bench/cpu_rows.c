@@ -3,7 +3,8 @@
  * repetition.
  *
  * One publisher and one subscriber in this process, joined by an in-process link, public API only.
- * A row is the median over --repeat versions, each with changes of its own:
+ * A row is the median over --repeat versions, each with changes of its own, once the publisher's
+ * log is full:
  *     read     both buffers once, compared, nothing written: the bound
  *     encode   begin and put of all tensors: diff, counts, digest change, encoding, second pass,
  *              checksums, shadow
@@ -36,7 +37,7 @@ static const char help[] =
     "  --old-weights      with gap and auto: the form for samplers that hold the old weights\n"
     "  --second-pass      zstd over the encoded groups, as is the default of the library (off "
     "here)\n"
-    "  --repeat N         versions to measure (11), after one that is not\n"
+    "  --repeat N         versions to measure (11), once the log is full\n"
     "  --digest           also a row for the digest scan\n"
     "  --dump DIR         only write the old and the new weights as checkpoints, for peers\n";
 
@@ -271,11 +272,22 @@ static void tear_down(bench *b) {
     measure_free(b->trainer, b->memory_bytes);
 }
 
-/* A version that is not counted comes first: it touches all memory that a version needs. */
+/* Versions that are not counted come first, until the log is full, as it is but for the first
+ * minutes of a run: all memory that a version needs has been touched by then. */
+static uint64_t warm_up(bench *b) {
+    uint64_t step = 0, versions;
+    do {
+        versions = b->stats.log_versions;
+        measure_version(b, ++step, 0);
+    } while (b->stats.log_versions > versions);
+    return step;
+}
+
 static void measure_all(bench *b, int argc, char **argv) {
     set_up(b);
-    for (uint64_t step = 1; step <= b->o.repeat + 1; step++) {
-        measure_version(b, step, step == 1 ? 0 : step - 2);
+    const uint64_t warm = warm_up(b);
+    for (uint64_t i = 0; i < b->o.repeat; i++) {
+        measure_version(b, warm + 1 + i, i);
     }
     if (memcmp(b->trainer, b->sampler, b->memory_bytes) != 0) {
         testbed_must(NULL, XORCAST_WEIGHTS_WRONG, "the sampler's weights after the last version");

@@ -8,8 +8,9 @@
  *     trainer:  publisher_open -> { begin -> put ... -> finish } -> publisher_close
  *     sampler:  subscriber_open -> { poll -> stage -> commit -> wait } -> subscriber_close
  *
- * Rules that hold for every call unless its own text says otherwise: status      Negative is a
- * failure, 0 is success, positive is "not now". Outputs (last, named
+ * Rules that hold for every call unless its own text says otherwise:
+ *
+ * status      Negative is a failure, 0 is success, positive is "not now". Outputs (last, named
  *               ..._out) are written only on XORCAST_OK. After a failure the object stays usable
  *               and weights are bit-identical to what they were, except for a status
  *               XORCAST_WEIGHTS_...

@@ -292,8 +292,13 @@ static void run_rounds(const setting *s, const options *o, const weights *traine
                        const weights *sampler, xorcast_publisher *publisher,
                        xorcast_subscriber *subscriber, std::vector<double> times[PHASES]) {
     uint8_t *other = NULL;
-    if (o->gpus == 2)
-        CUDA(cudaMalloc(&other, sampler->total)); /* on the sampler's GPU, which is current */
+    if (o->gpus == 2) {
+        CUDA(cudaSetDevice(trainer->gpu));
+        const cudaError_t near = cudaDeviceEnablePeerAccess(sampler->gpu, 0);
+        CUDA(near == cudaErrorPeerAccessAlreadyEnabled ? cudaSuccess : near);
+        CUDA(cudaSetDevice(sampler->gpu));
+        CUDA(cudaMalloc(&other, sampler->total));
+    }
     for (uint64_t round = 1; round <= o->rounds + 1; round++) {
         double one[PHASES] = {};
         change(trainer, s, round);

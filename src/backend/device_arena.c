@@ -29,7 +29,8 @@ static xorcast_status add_segment(xci_device_arena *arena, uint64_t bytes) {
     arena->segments = memory;
     TRY(status);
     xci_device_memory *segment = &arena->segments[arena->segment_count];
-    TRY(xci_device_allocate(arena->context, xci_max(bytes, step), segment));
+    const uint64_t likely = arena->segment_count == 0 ? arena->likely : 0;
+    TRY(xci_device_allocate(arena->context, xci_max(xci_max(bytes, step), likely), segment));
     arena->total_bytes += segment->bytes;
     arena->segment_count++;
     return XORCAST_OK;
@@ -46,19 +47,19 @@ xorcast_status xci_device_arena_take(xci_device_arena *arena, uint64_t bytes, ui
         TRY(add_segment(arena, whole));
     *at_out = arena->segments[arena->open].at + arena->used;
     arena->used += whole;
+    arena->taken += whole;
     return XORCAST_OK;
 }
 
-void xci_device_arena_trim(xci_device_arena *arena, const uint8_t *at, uint64_t bytes) {
-    arena->used = (uint64_t)(at - arena->segments[arena->open].at) + xci_round_up(bytes, 256);
-}
-
 void xci_device_arena_reset(xci_device_arena *arena) {
-    const uint64_t kept = xci_min(arena->segment_count, arena->open + (arena->used > 0 ? 1 : 0));
+    const bool fits =
+        arena->segment_count == 1 && arena->total_bytes <= xci_max(2 * arena->taken, STEP_MIN);
+    const uint64_t kept = fits && arena->taken > 0 ? 1 : 0;
     while (arena->segment_count > kept) {
         xci_device_memory *last = &arena->segments[--arena->segment_count];
         arena->total_bytes -= last->bytes;
         xci_device_release(arena->context, last);
     }
-    arena->open = arena->used = 0;
+    arena->likely = arena->taken + arena->taken / 64; /* versions are about as large as the last */
+    arena->open = arena->used = arena->taken = 0;
 }

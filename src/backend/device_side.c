@@ -111,6 +111,15 @@ uint8_t *xci_device_side_take(xci_device_side *side, uint64_t bytes) {
     return at;
 }
 
+const uint8_t *xci_device_side_end(const xci_device_side *side, const uint8_t *address) {
+    for (uint64_t i = 0; i < side->arena.segment_count; i++) {
+        const xci_device_memory *segment = &side->arena.segments[i];
+        if ((uintptr_t)address - (uintptr_t)segment->at < segment->bytes)
+            return segment->at + segment->bytes;
+    }
+    return NULL;
+}
+
 xci_blob_side *xci_device_side_refer(xci_device_side *side) {
     pthread_mutex_lock(&side->lock);
     side->references++;

@@ -33,6 +33,9 @@ void xci_device_side_close(xci_device_side *side);
 /* The publisher's: room for blocks, or NULL beyond the limit or without memory. */
 uint8_t *xci_device_side_take(xci_device_side *side, uint64_t bytes);
 
+/* Where the allocation ends that an address lies in: no copy goes beyond. NULL: in none. */
+const uint8_t *xci_device_side_end(const xci_device_side *side, const uint8_t *address);
+
 /* A reference for a blob. */
 xci_blob_side *xci_device_side_refer(xci_device_side *side);
 /* Begins to read; false: it is retired. */

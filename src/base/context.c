@@ -65,9 +65,14 @@ xorcast_status xorcast_context_create(const xorcast_context_options *options,
     if (!host_only)
         shared->device_backend = options->backend != NULL ? options->backend : "cuda";
     atomic_init(&shared->references, 1);
+    if (pthread_mutex_init(&shared->kept.lock, NULL) != 0) {
+        free(shared);
+        return XORCAST_NO_HOST_MEMORY;
+    }
 
     xorcast_context *context = context_over(shared);
     if (context == NULL) {
+        pthread_mutex_destroy(&shared->kept.lock);
         free(shared);
         return XORCAST_NO_HOST_MEMORY;
     }
@@ -92,6 +97,8 @@ void xorcast_context_destroy(xorcast_context *context) {
     if (atomic_fetch_sub(&shared->references, 1) == 1) {
         xci_pool_destroy(context, shared->pool);
         xci_device_close(context);
+        xci_keep(context, 0);
+        pthread_mutex_destroy(&shared->kept.lock);
         free(shared);
     }
     pthread_mutex_destroy(&context->lock);

@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/kept.h"
 #include "xorcast.h"
 
 struct xci_pool;
@@ -24,6 +25,7 @@ struct xci_device;
 typedef struct xci_shared {
     xorcast_context_options options;
     atomic_uint_fast64_t now_bytes, high_water_bytes;
+    xci_kept kept; /* released large blocks, counted in now_bytes */
     struct xci_pool *pool;
     const struct xci_backend *backend; /* for work on host memory */
     /* For device memory: opened when a tensor that lies there is added, or at once if the backend
@@ -103,6 +105,10 @@ xorcast_status xci_allocate_array(xorcast_context *context, uint64_t count, uint
 xorcast_status xci_reserve(xorcast_context *context, void **memory, uint64_t *capacity,
                            uint64_t bytes);
 void xci_release(xorcast_context *context, void *memory); /* NULL is allowed */
+/* Lets up to `bytes` of large blocks that are released stay with the context, for large allocations
+ * to come; frees what is kept beyond. For who releases and takes as much again and again:
+ * versions. */
+void xci_keep(xorcast_context *context, uint64_t bytes);
 /* For memory that others allocate on the context's behalf: counts it against the scratch limit. */
 xorcast_status xci_account(xorcast_context *context, uint64_t bytes);
 void xci_unaccount(xorcast_context *context, uint64_t bytes);

@@ -1,15 +1,6 @@
-/* XXH3 for AVX-512. The file is compiled for it and must be entered only where hash.c has found
- * it. */
+/* XXH3 for AVX-512; entered only where hash.c has found it. */
 #if defined(__x86_64__)
-#include "base/hash_level.h"
+#include "base/hash_one.h"
 
-xci_hash xci_hash_of_avx512(const void *bytes, uint64_t count) {
-    return xci_hash_canonical(XXH3_128bits(bytes, count));
-}
-
-uint64_t xci_hash64_of_avx512(const void *bytes, uint64_t count, uint64_t seed) {
-    return XXH3_64bits_withSeed(bytes, count, seed);
-}
-#else
-typedef int xci_hash_avx512_is_x86; /* an empty file is no C */
+const xci_hash_level xci_hash_avx512 = {xci_hash_one, xci_hash_one64, xci_hash_one_more};
 #endif

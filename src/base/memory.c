@@ -1,5 +1,6 @@
 /* The allocator: the caller's or the system's, with sizes counted against the context's scratch
- * limit. Each block carries a header with its size and where it really begins. Large blocks ask for
+ * limit. Each block carries a header with its size and where it really begins. Large blocks may be
+ * kept for others of their size (kept.h); what is kept still counts. Large blocks ask for
  * huge pages: scans of weights are bound by memory and lose a tenth or more to page walks without
  * them. */
 #include <stdlib.h>
@@ -37,8 +38,34 @@ static bool count_bytes(xci_shared *shared, uint64_t bytes) {
     return true;
 }
 
+static void free_block(xci_shared *shared, void *memory) {
+    const block_header header = *header_of(memory);
+    atomic_fetch_sub(&shared->now_bytes, header.bytes);
+    if (shared->options.release != NULL)
+        shared->options.release(shared->options.user, header.begin);
+    else
+        free(header.begin);
+}
+
+/* False: there was nothing to free. */
+static bool shrink_kept(xorcast_context *context, uint64_t limit) {
+    bool freed = false;
+    for (void *memory; (memory = xci_kept_shrink(&context->shared->kept, limit)) != NULL;) {
+        free_block(context->shared, memory);
+        freed = true;
+    }
+    return freed;
+}
+
+void xci_keep(xorcast_context *context, uint64_t bytes) {
+    (void)shrink_kept(context, bytes);
+}
+
 xorcast_status xci_account(xorcast_context *context, uint64_t bytes) {
     xci_shared *shared = context->shared;
+    if (count_bytes(shared, bytes))
+        return XORCAST_OK;
+    (void)shrink_kept(context, 0); /* another thread may have done it: counted again in any case */
     if (!count_bytes(shared, bytes))
         FAIL(context, XORCAST_NO_HOST_MEMORY,
              "%llu bytes more would pass the scratch limit of %llu; raise scratch_limit_bytes",
@@ -78,8 +105,12 @@ static xorcast_status allocate(xorcast_context *context, uint64_t bytes, bool ze
     if (!xci_add(bytes, 2 * ALIGNMENT, &whole) || whole > SIZE_MAX / 2)
         FAIL(context, XORCAST_NO_HOST_MEMORY, "%llu bytes are more than any machine has",
              (unsigned long long)bytes);
+    if (!zeroed && (*memory_out = xci_kept_take(&shared->kept, bytes)) != NULL)
+        return XORCAST_OK;
     TRY(xci_account(context, bytes));
     uint8_t *begin = system_allocate(&shared->options, whole, zeroed);
+    if (begin == NULL && shrink_kept(context, 0))
+        begin = system_allocate(&shared->options, whole, zeroed);
     if (begin == NULL) {
         atomic_fetch_sub(&shared->now_bytes, bytes);
         FAIL(context, XORCAST_NO_HOST_MEMORY,
@@ -131,12 +162,8 @@ void xci_release(xorcast_context *context, void *memory) {
     if (memory == NULL)
         return;
     xci_shared *shared = context->shared;
-    const block_header header = *header_of(memory);
-    atomic_fetch_sub(&shared->now_bytes, header.bytes);
-    if (shared->options.release != NULL)
-        shared->options.release(shared->options.user, header.begin);
-    else
-        free(header.begin);
+    if (!xci_kept_put(&shared->kept, memory, header_of(memory)->bytes))
+        free_block(shared, memory);
 }
 
 xorcast_status xci_copy_string(xorcast_context *context, const char *text, char **copy_out) {

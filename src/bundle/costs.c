@@ -17,9 +17,9 @@
 
 /* On a device, and in pinned host memory beside it. */
 #define PIECE_OUTPUT                                                                               \
-    (UINT64_C(32) << 20) /* blocks of a piece that is encoded, of three at a time */
-#define PIECE_SCRATCH (UINT64_C(224) << 20)
-#define PIECE_TABLES (UINT64_C(112) * 32768)
+    (UINT64_C(40) << 20) /* blocks of a piece that is encoded, of three at a time */
+#define PIECE_SCRATCH (UINT64_C(288) << 20)
+#define PIECE_TABLES (UINT64_C(112) * 65536)
 #define KEPT_SHARE 16u /* of the weights, for subscribers in the process */
 #define BATCH_PAYLOAD                                                                              \
     (UINT64_C(36) << 20) /* blocks of a batch that is loaded, of three at a time */

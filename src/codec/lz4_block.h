@@ -45,6 +45,18 @@ static inline xci_lz4_walk xci_lz4_begin(const uint8_t *block, uint32_t block_by
     return (xci_lz4_walk){block, block + block_bytes, 0, bytes, XCI_LZ4_INSIDE};
 }
 
+/* The bytes of 255 that a chain of length bytes at `at` begins with; UINT32_MAX if the block's end
+ * is too near to tell. */
+static inline uint32_t xci_lz4_full_lengths(const uint8_t *at, const uint8_t *end) {
+    uint32_t full = 0;
+    for (; end - at > 8; at += 8, full += 8) {
+        const uint64_t not_full = ~xci_load64(at);
+        if (__builtin_expect(not_full != 0, 1))
+            return full + (uint32_t)__builtin_ctzll(not_full) / 8;
+    }
+    return UINT32_MAX;
+}
+
 /* Adds a chain of length bytes to `*length`. Bounded by the input and by what is left to
  * produce, so that a long chain of 0xff ends early. */
 static inline bool xci_lz4_read_length(xci_lz4_walk *walk, uint32_t *length) {

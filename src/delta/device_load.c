@@ -244,12 +244,12 @@ static xorcast_status start_apply(xci_device_loader *loader, const xci_load_slot
         loader->context, device->ops->apply(device->handle, &call, loader->stream), "apply blocks");
 }
 
-/* Where the device will have a slot's payload: as much room as it may need. */
+/* Where the device will have a slot's payload. */
 static xorcast_status place_payload(xci_device_loader *loader, xci_load_slot *slot) {
     slot->payload_at =
         slot->device.at + table_bytes(slot->block_room) + result_bytes(slot->block_room);
     return loader->mode == XCI_LOAD_KEEP
-               ? xci_device_arena_take(&loader->arena, slot->payload_room + XCI_LOAD_ALIGNMENT,
+               ? xci_device_arena_take(&loader->arena, slot->payload_bytes + XCI_LOAD_ALIGNMENT,
                                        &slot->payload_at)
                : XORCAST_OK;
 }
@@ -272,9 +272,6 @@ static xorcast_status send_run(xci_device_loader *loader, const xci_load_slot *s
 static xorcast_status launch(xci_device_loader *loader, xci_load_slot *slot) {
     xorcast_context *context = loader->context;
     const xci_device *device = context->shared->device;
-    if (loader->mode == XCI_LOAD_KEEP)
-        xci_device_arena_trim(&loader->arena, slot->payload_at,
-                              slot->payload_bytes + XCI_LOAD_ALIGNMENT);
     squeeze(slot);
     if (slot->count == 0 && atomic_load(&slot->gap.record_count) == 0)
         return XORCAST_OK;
@@ -440,12 +437,12 @@ static xorcast_status make_rejected_ready(xci_device_loader *loader, const xci_l
         XCI_DEVICE(loader->context, "work on blocks",
                    device->ops->stream_wait(device->handle, loader->stream));
         job.done = done;
-        TRY(place_payload(loader, slot));
-        atomic_store(&slot->skipped, 0);
-        TRY(xci_pool_run(loader->context->shared->pool, count, ready_block, &job));
         slot->listed = count;
         slot->payload_bytes = count * room;
-        slot->runs[0] = (xci_load_run){NULL, 0, slot->payload_bytes};
+        atomic_store(&slot->skipped, 0);
+        TRY(place_payload(loader, slot));
+        TRY(xci_pool_run(loader->context->shared->pool, count, ready_block, &job));
+        slot->runs[0] = (xci_load_run){.bytes = slot->payload_bytes};
         slot->run_count = 1;
         TRY(launch(loader, slot));
         TRY(take_ready(loader, slot));
@@ -487,30 +484,36 @@ static xorcast_status complete(xci_device_loader *loader, xci_load_slot *slot) {
 
 /* Where another device has a record's blocks, or NULL: for whole chunks that are here in checkpoint
  * order only, because nothing else that comes from there is looked at on the host. */
-static const uint8_t *elsewhere(const xci_device_loader *loader, const xci_record *record) {
+static const uint8_t *elsewhere(const xci_device_loader *loader, const xci_record *record,
+                                uint64_t room) {
     const xorcast_bundle *bundle = loader->bundle;
     const uint32_t ready = 1u << XORCAST_CODEC_RAW | 1u << XORCAST_CODEC_LZ4;
     if (loader->side == NULL || record->codecs == 0 || (record->codecs & ~ready) != 0 ||
         bundle->group_first[record->group] >= bundle->whole_chunk_count)
         return NULL;
-    return loader->side->groups[record->group];
+    const uint8_t *at = loader->side->groups[record->group];
+    const uint8_t *end = at != NULL ? xci_device_side_end(loader->side, at) : NULL;
+    return end != NULL && (uint64_t)(end - at) >= room ? at : NULL;
 }
 
-/* The last run, if what comes from `from` next can lie in it: bytes that are near each other on the
- * other device are here too, and come in one copy. */
-static xci_load_run *open_run(xci_load_slot *slot, const uint8_t *from) {
-    xci_load_run *last = &slot->runs[slot->run_count - 1];
-    if (slot->run_count == 0 || (last->from == NULL) != (from == NULL))
+/* The last run, if what comes from `from` next can lie in it: bytes that are near each other in one
+ * memory of the other device are here too, and come in one copy. */
+static xci_load_run *open_run(xci_load_slot *slot, const uint8_t *from, uint64_t room) {
+    if (slot->run_count == 0)
         return NULL;
-    const bool near = from == NULL || (from >= last->from + last->bytes &&
-                                       from - last->from <= (int64_t)(last->bytes + NEAR_BYTES));
-    return near ? last : NULL;
+    xci_load_run *last = &slot->runs[slot->run_count - 1];
+    if (from == NULL || last->from == NULL)
+        return from == last->from ? last : NULL;
+    const uintptr_t begin = (uintptr_t)from, end = (uintptr_t)last->from + last->bytes;
+    const bool near = begin >= end && begin - end <= NEAR_BYTES;
+    return near && begin + room <= (uintptr_t)last->end ? last : NULL;
 }
 
 /* Gives a record that takes `room` its place behind those that are there; false: it has none. */
-static bool place_record(xci_load_slot *slot, const xci_record *record, const uint8_t *from,
-                         uint64_t room) {
-    xci_load_run *run = open_run(slot, from);
+static bool place_record(const xci_device_loader *loader, xci_load_slot *slot,
+                         const xci_record *record, uint64_t room) {
+    const uint8_t *from = elsewhere(loader, record, room);
+    xci_load_run *run = open_run(slot, from, room);
     uint64_t at = slot->payload_bytes;
     if (run != NULL && from != NULL)
         at = run->at + (uint64_t)(from - run->from);
@@ -520,6 +523,8 @@ static bool place_record(xci_load_slot *slot, const xci_record *record, const ui
     if (run == NULL) {
         run = &slot->runs[slot->run_count++];
         *run = (xci_load_run){.from = from, .at = at};
+        if (from != NULL)
+            run->end = xci_device_side_end(loader->side, from);
     }
     run->bytes = at + room - run->at;
     slot->items[slot->item_count++] = (xci_load_item){record, from != NULL, at, slot->listed};
@@ -544,17 +549,15 @@ static xorcast_status plan(xci_device_loader *loader, xci_load_slot *slot,
             FAIL(loader->context, XORCAST_DATA_CORRUPT,
                  "group %llu cannot have %u chunks; fetch the delta again",
                  (unsigned long long)record->group, record->block_count);
-        if (slot->listed == 0) { /* one record always fits */
+        if (slot->listed == 0) /* one record always fits */
             TRY(reserve_slot(loader, slot, room, record->block_count));
-            TRY(place_payload(loader, slot));
-        }
         if (xci_load_gap_here(loader, record))
             TRY(xci_load_gap_reserve(loader, slot, slot->block_room));
-        if (!place_record(slot, record, elsewhere(loader, record), room))
+        if (!place_record(loader, slot, record, room))
             break;
     }
     *next_out = next;
-    return XORCAST_OK;
+    return place_payload(loader, slot);
 }
 
 /* The next slot, once the device is done with it. */

@@ -40,6 +40,7 @@ typedef struct xci_load_taker {
 /* Neighbouring bytes of a slot's payload that come in one copy. */
 typedef struct xci_load_run {
     const uint8_t *from; /* on the other device; NULL: the slot's pinned memory */
+    const uint8_t *end;  /* there: of the memory that it lies in */
     uint64_t at, bytes;  /* in the payload */
 } xci_load_run;
 #define XCI_LOAD_RUNS 128u
@@ -113,9 +114,9 @@ void xci_device_loader_close(xci_device_loader *loader);
 
 /* Mode KEEP: makes room for a list of about so many blocks. Before the first record of a delta. */
 xorcast_status xci_device_load_begin(xci_device_loader *loader, uint64_t block_count);
-/* Adds records; their bytes are the caller's again afterwards. Work goes on behind the call. `side`:
- * NULL, or where another device has blocks of the records: they are copied from there, and read until
- * the end. */
+/* Adds records; their bytes are the caller's again afterwards. Work goes on behind the call.
+ * `side`: NULL, or where another device has blocks of the records: they are copied from there, and
+ * read until the end. */
 xorcast_status xci_device_load(xci_device_loader *loader, const xci_record *records, uint64_t count,
                                xci_device_side *side);
 /* Until all of it is done. */

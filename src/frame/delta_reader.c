@@ -67,19 +67,31 @@ void xci_delta_reader_close(xci_delta_reader *reader) {
     reader->part_capacity = 0;
 }
 
-xorcast_status xci_part_check(xorcast_context *context, const xci_manifest *manifest,
-                              uint64_t index, const uint8_t *bytes, uint64_t count) {
+static xorcast_status has_size(xorcast_context *context, const xci_manifest *manifest,
+                               uint64_t index, uint64_t count) {
     const xci_part *part = &manifest->parts[index];
     if (count != part->bytes)
         FAIL(context, XORCAST_DATA_TRUNCATED,
              "part %llu of the delta has %llu bytes, the manifest says %llu; fetch it again",
              (unsigned long long)index, (unsigned long long)count, (unsigned long long)part->bytes);
-    const xci_hash hash = xci_hash_of(bytes, count);
-    if (memcmp(hash.bytes, part->hash.bytes, sizeof hash.bytes) != 0)
+    return XORCAST_OK;
+}
+
+xorcast_status xci_part_compare(xorcast_context *context, const xci_manifest *manifest,
+                                uint64_t index, uint64_t count, const xci_hash *hash) {
+    TRY(has_size(context, manifest, index, count));
+    if (memcmp(hash->bytes, manifest->parts[index].hash.bytes, sizeof hash->bytes) != 0)
         FAIL(context, XORCAST_DATA_CORRUPT,
              "part %llu of the delta is not the one its manifest names; fetch it again",
              (unsigned long long)index);
     return XORCAST_OK;
+}
+
+xorcast_status xci_part_check(xorcast_context *context, const xci_manifest *manifest,
+                              uint64_t index, const uint8_t *bytes, uint64_t count) {
+    TRY(has_size(context, manifest, index, count));
+    const xci_hash hash = xci_hash_of(bytes, count);
+    return xci_part_compare(context, manifest, index, count, &hash);
 }
 
 xorcast_status xci_delta_reader_part(xci_delta_reader *reader, const uint8_t **bytes_out,

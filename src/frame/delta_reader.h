@@ -29,6 +29,10 @@ xorcast_status xci_delta_reader_part(xci_delta_reader *reader, const uint8_t **b
 xorcast_status xci_part_check(xorcast_context *context, const xci_manifest *manifest,
                               uint64_t index, const uint8_t *bytes, uint64_t count);
 
+/* The same for bytes whose hash is known. */
+xorcast_status xci_part_compare(xorcast_context *context, const xci_manifest *manifest,
+                                uint64_t index, uint64_t count, const xci_hash *hash);
+
 /* The records of a part, parsed. `after` is the last group of the part before; UINT64_MAX: there is
  * none, or it is not known yet and xci_part_follows is called once it is. Groups must ascend. */
 typedef struct xci_part_records {

@@ -112,6 +112,14 @@ void xci_ahead_copy(xci_ahead *ahead, uint32_t form, uint8_t *to) {
     written->open = false;
 }
 
+void xci_ahead_moved(xci_ahead *ahead, uint32_t form, const uint8_t *from, uint8_t *to) {
+    xci_written *written = &ahead->written[form];
+    if (written->bytes != from) /* it has a copy of its own */
+        return;
+    written->bytes = to;
+    ahead->record.payload = to + (written->count - written->payload_bytes);
+}
+
 /* ---- Back ---- */
 
 static xorcast_status undo(xci_apply_worker *worker, xorcast_bundle *bundle,

@@ -45,6 +45,8 @@ xorcast_status xci_ahead_whole(xci_ahead *ahead, xorcast_context *context, xci_a
 /* Copies the group's record of a form to where it will be shipped from. One that was open is there
  * alone from then on. */
 void xci_ahead_copy(xci_ahead *ahead, uint32_t form, uint8_t *to);
+/* What was copied to `from` lies at `to` now. */
+void xci_ahead_moved(xci_ahead *ahead, uint32_t form, const uint8_t *from, uint8_t *to);
 /* Undoes the blocks in the shadow's own group (`copy` NULL) or in a copy of its chunks, one behind
  * the other. Cannot fail on a worker whose reader was reserved. */
 xorcast_status xci_ahead_take_back(const xci_ahead *ahead, xci_apply_worker *worker,

@@ -13,8 +13,8 @@
 #include "publish/device_lists.h"
 #include "publish/device_shadow.h"
 
-#define OUTPUT_BYTES (UINT64_C(32) << 20) /* of a piece's blocks, unless a group needs more */
-#define PIECE_CHUNKS UINT64_C(32768)      /* a millisecond; fewer would wait for each other */
+#define OUTPUT_BYTES (UINT64_C(40) << 20) /* of a piece's blocks, unless a group needs more */
+#define PIECE_CHUNKS UINT64_C(65536)      /* two milliseconds; fewer cost encode a tenth */
 #define BLOCK_ALIGNMENT 16u               /* where apply wants blocks; encode packs them closely */
 #define BLOCK_ROOM 32u /* of each chunk, beyond its block: what aligning blocks takes at most */
 #define SPANS 48u      /* every cut at least halves a piece */
@@ -48,7 +48,7 @@ struct xci_device_encoder {
     xci_pending *pending;
     xci_device_shadow *shadow;
     void *caller_stream;
-    void *compute, *drain, *move, *event, *computed;
+    void *compute, *sizes, *drain, *move, *event, *computed; /* streams, and events between them */
     xci_device_incoming incoming;
     xci_device_memory scratch; /* of encode */
     xci_device_memory aligned; /* blocks of the piece that moves the shadow, or */
@@ -149,6 +149,7 @@ static xorcast_status open_parts(xci_device_encoder *e) {
         scratch = xci_max(scratch, device->ops->gap_scratch(e->most_chunks, e->gap_groups,
                                                             (uint32_t)chunk_bytes));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->compute));
+    XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->sizes));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->drain));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->move));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->event));
@@ -156,7 +157,8 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     TRY(xci_device_incoming_open(&e->incoming, bundle));
     TRY(xci_device_allocate(context, scratch, &e->scratch));
     if (xci_device_shadow_on_device(e->shadow))
-        TRY(xci_device_allocate(context, e->capacity + e->most_chunks * BLOCK_ROOM, &e->aligned));
+        TRY(xci_device_allocate(context, e->capacity + (e->most_chunks + 1) * BLOCK_ROOM,
+                                &e->aligned));
     TRY(xci_allocate_array(context, xci_max(1, bundle->layout.group_count), sizeof *e->listed,
                            &memory));
     e->listed = memory;
@@ -195,6 +197,7 @@ void xci_device_encoder_close(xci_device_encoder *e) {
         return;
     xorcast_context *context = e->context;
     xci_stream_close(context, &e->compute);
+    xci_stream_close(context, &e->sizes);
     xci_stream_close(context, &e->drain);
     xci_stream_close(context, &e->move);
     xci_event_close(context, &e->event);
@@ -373,14 +376,14 @@ static xorcast_status start_encode(xci_device_encoder *e, encode_slot *slot, boo
                                  e->pending->bundle->group_first +
                                      e->ranges[slot->ranges.first].group,
                                  slot->ranges.end - slot->ranges.first, e->compute));
-    TRY(xci_stream_follow(context, e->drain, e->compute, e->computed));
+    TRY(xci_stream_follow(context, e->sizes, e->compute, e->computed));
     XCI_DEVICE(context, "copy results",
                device->ops->copy(device->handle, slot->pinned.at, slot->tables.at,
-                                 offsets_for(e->most_chunks).moves, e->drain));
+                                 offsets_for(e->most_chunks).moves, e->sizes));
     if (slot->gap.here)
-        TRY(xci_device_gap_fetch(&slot->gap, context, e->drain));
+        TRY(xci_device_gap_fetch(&slot->gap, context, e->sizes));
     XCI_DEVICE(context, "mark a stream",
-               device->ops->event_record(device->handle, slot->encoded, e->drain));
+               device->ops->event_record(device->handle, slot->encoded, e->sizes));
     return XORCAST_OK;
 }
 
@@ -424,7 +427,8 @@ static xorcast_status wait_for(const xci_device_encoder *e, void *event, const c
     return XORCAST_OK;
 }
 
-/* Waits for the next piece's sizes and has its blocks copied to the host. */
+/* Waits for the next piece's sizes and has its blocks copied to the host: on a stream where no
+ * sizes of pieces behind it are waited for. */
 static xorcast_status receive(xci_device_encoder *e) {
     xorcast_context *context = e->context;
     const xci_device *device = context->shared->device;
@@ -463,12 +467,12 @@ typedef struct book_job {
     uint64_t part_count; /* items before those of ranges: parts that can be hashed */
 } book_job;
 
-/* Where a range's first block goes: blocks that follow each other at multiples of the alignment end
- * before the next range's place, whichever chunks have one. */
-static uint8_t *aligned_at(const book_job *job, const xci_put_range *range) {
-    const uint64_t index = range->first - job->slot->first;
-    const xci_cuda_result *first = &host_tables(job->e, job->slot).results[index];
-    return job->aligned + xci_round_up(first->block_offset, BLOCK_ALIGNMENT) + BLOCK_ROOM * index;
+/* Where a range's first block, `offset` bytes behind the piece's first, goes: blocks that follow
+ * each other at multiples of the alignment end before the next range's place, whichever chunks have
+ * one. */
+static uint8_t *aligned_at(const book_job *job, const xci_put_range *range, uint64_t offset) {
+    return job->aligned + xci_round_up(offset, BLOCK_ALIGNMENT) +
+           BLOCK_ROOM * (range->first - job->slot->first);
 }
 
 /* Lists block `index` of a range for the shadow's move: where it is, and where apply finds it
@@ -507,7 +511,7 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
                     xci_piece *piece) {
     const xorcast_bundle *bundle = job->e->pending->bundle;
     const slot_tables on = host_tables(job->e, job->slot);
-    uint8_t *at = job->aligned != NULL ? aligned_at(job, range) : NULL;
+    uint8_t *at = NULL;
     xci_record *record = &piece->record;
     xci_chunk chunk;
     memset(piece, 0, sizeof *piece);
@@ -522,8 +526,10 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
         xci_piece_cover(piece, chunk.segments, chunk.segment_count, chunk.element_bytes);
         if (result->block_bytes == 0)
             continue;
-        if (record->block_count == 0)
+        if (record->block_count == 0) {
             record->payload = job->slot->payload.at + result->block_offset;
+            at = job->aligned != NULL ? aligned_at(job, range, result->block_offset) : NULL;
+        }
         if (at != NULL)
             list_block(job, range, record->block_count, c, result, &at);
         record->blocks[record->block_count++] =
@@ -540,6 +546,14 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
         take_payload(job, range, record);
 }
 
+/* Tells subscribers of the process where a whole group's blocks stay. */
+static void note_place(const book_job *job, const xci_put_range *range, const uint8_t *payload) {
+    const uint64_t *group = &job->e->pending->bundle->group_first[range->group];
+    if (job->kept && range->first == group[0] && range->end == group[1])
+        job->e->side->groups[range->group] =
+            aligned_at(job, range, (uint64_t)(payload - job->slot->payload.at));
+}
+
 static xorcast_status book_range(const book_job *job, uint64_t index, uint32_t worker_index) {
     xci_device_encoder *e = job->e;
     const xci_put_range *range = &e->ranges[job->slot->ranges.first + index];
@@ -547,11 +561,11 @@ static xorcast_status book_range(const book_job *job, uint64_t index, uint32_t w
     collect(job, range, &e->pending->workers[worker_index], &piece);
     TRY(xci_pending_book(e->pending, range, worker_index, &piece, 0));
     e->listed[index] = piece.record.block_count;
-    const uint64_t *group = &e->pending->bundle->group_first[range->group];
-    if (job->kept && range->first == group[0] && range->end == group[1])
-        e->side->groups[range->group] = aligned_at(job, range);
-    if (piece.record.block_count > 0 && !xci_device_shadow_on_device(e->shadow))
-        xci_shadow_move(e->pending->shadow, worker_index, &piece.record);
+    if (piece.record.block_count > 0) {
+        note_place(job, range, piece.record.payload);
+        if (!xci_device_shadow_on_device(e->shadow))
+            xci_shadow_move(e->pending->shadow, worker_index, &piece.record);
+    }
     return xci_pending_seen(e->pending, range, worker_index);
 }
 
@@ -625,7 +639,7 @@ static void place_aligned(const xci_device_encoder *e, book_job *job) {
         return;
     if (e->side != NULL && job->slot->used > 0)
         job->aligned =
-            xci_device_side_take(e->side, job->slot->used + job->slot->count * BLOCK_ROOM);
+            xci_device_side_take(e->side, job->slot->used + (job->slot->count + 1) * BLOCK_ROOM);
     job->kept = job->aligned != NULL;
     if (!job->kept)
         job->aligned = e->aligned.at;
@@ -712,11 +726,13 @@ static xorcast_status run_pieces(xci_device_encoder *e) {
 static xorcast_status come_to_rest(xci_device_encoder *e) {
     const xci_device *device = e->context->shared->device;
     const int computed = device->ops->stream_wait(device->handle, e->compute);
+    const int sized = device->ops->stream_wait(device->handle, e->sizes);
     const int drained = device->ops->stream_wait(device->handle, e->drain);
     const int moved = device->ops->stream_wait(device->handle, e->move);
     if (moved != 0)
         xci_device_shadow_lose(e->shadow);
     XCI_DEVICE(e->context, "encode weights", computed);
+    XCI_DEVICE(e->context, "copy results", sized);
     XCI_DEVICE(e->context, "copy blocks", drained);
     XCI_DEVICE(e->context, "move the shadow", moved);
     return XORCAST_OK;

@@ -19,20 +19,16 @@ xorcast_status xci_parts_open(xci_parts *parts, xci_shadow *shadow, xci_form for
     TRY(xci_allocate_array(context_of(parts), xci_shadow_bundle(shadow)->layout.group_count,
                            sizeof *parts->places, &memory));
     parts->places = memory;
-    return xci_shelf_open(context_of(parts), &parts->shelf);
+    return XORCAST_OK;
 }
 
 static void drop_blobs(xci_parts *parts) {
     for (uint64_t i = 0; i < parts->count; i++)
         xci_blob_drop(parts->planned[i].blob);
     xci_blob_drop(parts->open.blob);
-    for (xci_blob *blob = parts->outgrown, *next; blob != NULL; blob = next) {
-        next = blob->next;
-        xci_blob_drop(blob);
-    }
-    parts->outgrown = NULL;
     parts->open = (xci_planned_part){0};
-    parts->open_room = parts->count = parts->hashed = parts->copied = parts->next_group = 0;
+    parts->open_room = parts->open_first = parts->count = parts->hashed = 0;
+    parts->copied = parts->next_group = 0;
 }
 
 void xci_parts_close(xci_parts *parts) {
@@ -41,7 +37,6 @@ void xci_parts_close(xci_parts *parts) {
     drop_blobs(parts);
     xci_release(context_of(parts), parts->planned);
     xci_release(context_of(parts), parts->places);
-    xci_shelf_close(parts->shelf);
     *parts = (xci_parts){0};
 }
 
@@ -49,7 +44,6 @@ void xci_parts_reset(xci_parts *parts) {
     if (parts->shadow == NULL)
         return;
     drop_blobs(parts);
-    xci_shelf_turn(parts->shelf);
 }
 
 /* ---- Planning ---- */
@@ -67,6 +61,19 @@ static xorcast_status close_open(xci_parts *parts) {
     return XORCAST_OK;
 }
 
+/* The open part's groups have moved to another blob. */
+static void move_records(const xci_parts *parts, const uint8_t *from, uint8_t *to) {
+    for (uint64_t g = parts->open_first; g < parts->next_group; g++) {
+        if (parts->places[g] == NULL)
+            continue;
+        uint8_t *place = to + (parts->places[g] - from);
+        if (g < parts->copied)
+            xci_ahead_moved(xci_shadow_ahead(parts->shadow, g), parts->form, parts->places[g],
+                            place);
+        parts->places[g] = place;
+    }
+}
+
 /* Room for a record in the open part; `expected` bytes, it among them, are known to come. */
 static xorcast_status make_room(xci_parts *parts, uint64_t bytes, uint64_t expected) {
     xci_planned_part *open = &parts->open;
@@ -74,14 +81,16 @@ static xorcast_status make_room(xci_parts *parts, uint64_t bytes, uint64_t expec
     xci_blob *blob;
     if (needed <= parts->open_room)
         return XORCAST_OK;
-    const uint64_t room = xci_max(needed, xci_min(open->part.bytes + expected, PART_ROOM));
-    TRY(xci_shelf_blob(parts->shelf, context_of(parts), room, &blob));
+    /* Of a version that has filled parts, more is likely to come than is known. */
+    const uint64_t likely = parts->count > 0 ? PART_ROOM : open->part.bytes + expected;
+    const uint64_t room = xci_max(needed, xci_min(likely, PART_ROOM));
+    TRY(xci_blob_create(context_of(parts), room, &blob));
     if (parts->side != NULL)
         blob->side = xci_device_side_refer(parts->side);
     if (open->blob != NULL) {
         memcpy(blob->bytes, open->blob->bytes, open->part.bytes);
-        open->blob->next = parts->outgrown;
-        parts->outgrown = open->blob;
+        move_records(parts, open->blob->bytes, blob->bytes);
+        xci_blob_drop(open->blob);
     }
     open->blob = blob;
     parts->open_room = room;
@@ -110,8 +119,10 @@ xorcast_status xci_parts_plan(xci_parts *parts, uint64_t end) {
         open->part.group_count++;
         open->payload_bytes += written->payload_bytes;
         expected -= written->count;
-        if (open->part.bytes >= XCI_PART_BYTES)
-            TRY(close_open(parts));
+        if (open->part.bytes < XCI_PART_BYTES)
+            continue;
+        TRY(close_open(parts));
+        parts->open_first = parts->next_group + 1;
     }
     return XORCAST_OK;
 }

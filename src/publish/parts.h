@@ -20,14 +20,13 @@ typedef struct xci_planned_part {
 typedef struct xci_parts {
     xci_shadow *shadow;
     xci_form form;
-    xci_shelf *shelf;
     xci_device_side *side; /* what parts are given beside their bytes, or NULL; not owned */
     xci_planned_part *planned;
     uint64_t count, capacity_bytes;
     uint64_t hashed;       /* of these */
     xci_planned_part open; /* takes groups until it is large enough */
+    uint64_t open_first;   /* the first group that it may have */
     uint64_t open_room;    /* of its blob */
-    xci_blob *outgrown;    /* blobs that were too small; groups copied to them are still there */
     uint8_t **places;      /* where each group's record goes; NULL: it has none */
     uint64_t next_group;   /* the first that has no place yet */
     uint64_t copied;       /* groups before it are at their places */

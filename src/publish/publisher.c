@@ -167,6 +167,7 @@ void xorcast_publisher_close(xorcast_publisher *publisher) {
     xci_version_log_close(publisher->log);
     xci_pending_close(&publisher->pending);
     xci_shadow_close(publisher->shadow);
+    xci_keep(publisher->context, 0);
     xci_release(publisher->context, publisher);
 }
 
@@ -302,6 +303,9 @@ static xorcast_status publish(publication *p, publication *beside) {
     if (two)
         TRY(put_objects(beside));
     TRY(put_objects(p));
+    /* What the log drops now becomes the parts of the next version. */
+    xci_keep(publisher->context, xci_kept_total(p->manifest.info.delta_bytes +
+                                                (two ? beside->manifest.info.delta_bytes : 0)));
     TRY(xci_version_log_add(publisher->log, &p->manifest.info,
                             two ? &beside->manifest.info : NULL));
     /* The run's name stays untouched: threads of the link read it. */

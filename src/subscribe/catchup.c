@@ -25,7 +25,7 @@ static void drop_held(direct *d) {
 static xorcast_status stage_held(direct *d) {
     xci_part_bytes parts[XCI_STAGE_PARTS];
     for (uint64_t i = 0; i < d->count; i++)
-        parts[i] = (xci_part_bytes){d->held[i]->bytes, d->held[i]->size, d->held[i]->side};
+        parts[i] = (xci_part_bytes){d->held[i]->bytes, d->held[i]->size, d->held[i]};
     const xorcast_status status = xci_stage_parts(d->stage, d->manifest, d->first, d->count, parts);
     drop_held(d);
     return status;

@@ -13,8 +13,8 @@ void xci_device_stage_close(xci_stage *stage);
 void xci_device_stage_reset(xci_stage *stage);
 /* After what is queued on the device's default stream. */
 xorcast_status xci_device_stage_begin(xci_stage *stage);
-/* The records of the stage's present parts, and where another device has their blocks, or NULL. Work
- * goes on behind the call. */
+/* The records of the stage's present parts, and where another device has their blocks, or NULL.
+ * Work goes on behind the call. */
 xorcast_status xci_device_stage_records(xci_stage *stage, xci_device_side *side);
 /* Until everything is checked and listed. */
 xorcast_status xci_device_stage_finish(xci_stage *stage);

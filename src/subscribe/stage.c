@@ -85,6 +85,8 @@ void xci_stage_close(xci_stage *stage) {
     close_workers(stage);
     xci_release(context, stage->groups);
     xci_release(context, stage->ready);
+    xci_release(context, stage->held);
+    xci_keep(context, 0);
     for (unsigned i = 0; i < XCI_STAGE_PARTS; i++)
         xci_part_records_free(context, &stage->parts[i]);
     xci_release(context, stage->records);
@@ -97,6 +99,8 @@ void xci_stage_reset(xci_stage *stage) {
          i++)
         if (stage->workers[i].arena != NULL)
             xci_arena_reset(stage->workers[i].arena);
+    while (stage->held_count > 0)
+        xci_blob_drop(stage->held[--stage->held_count]);
     stage->ready_count = stage->ready_bytes = 0;
     stage->payload_bytes = stage->encoded_bytes = 0;
     memset(&stage->counts, 0, sizeof stage->counts);
@@ -270,8 +274,8 @@ static xorcast_status check_blocks(xci_stage_worker *worker, xorcast_bundle *bun
 }
 
 /* Moves the ready blocks, which are in the cache now, to where they stay until they are applied. */
-static xorcast_status keep_ready(xci_stage_worker *worker, xci_staged_group *group) {
-    void *memory, *list;
+static xorcast_status copy_ready(xci_stage_worker *worker, const xci_staged_group *group) {
+    void *memory;
     TRY(xci_arena_take(worker->arena, group->ready_bytes, &memory));
     uint8_t *at = memory;
     const uint8_t *made = worker->made;
@@ -286,20 +290,32 @@ static xorcast_status keep_ready(xci_stage_worker *worker, xci_staged_group *gro
         ready->block = at;
         at += ready->block_bytes;
     }
+    return XORCAST_OK;
+}
+
+/* The group's ready blocks and their list. Blocks that lie in a part which is held stay there, if
+ * all of the group do. */
+static xorcast_status keep_ready(xci_stage_worker *worker, bool held, xci_staged_group *group) {
+    void *list;
+    group->in_part = held && worker->made_bytes == 0;
+    if (!group->in_part)
+        TRY(copy_ready(worker, group));
     TRY(xci_arena_copy(worker->arena, worker->list, group->ready_count * sizeof(xci_ready), &list));
     group->ready = list;
     return XORCAST_OK;
 }
 
 static xorcast_status stage_group(xci_stage *stage, xci_stage_worker *worker,
-                                  const xci_record *record, xci_staged_group *group) {
+                                  const xci_record *record, bool held, xci_staged_group *group) {
     const uint64_t first = stage->bundle->group_first[record->group];
     const xci_place place = {xci_bundle_tensor_of(stage->bundle, first), first, 0};
     const uint8_t *bytes;
     TRY(xci_group_read(&worker->reader, place, record, &bytes));
     worker->made_bytes = 0;
     TRY(check_blocks(worker, stage->bundle, record, bytes, group));
-    return group->ready_count > 0 ? keep_ready(worker, group) : XORCAST_OK;
+    /* a second pass was undone in the worker's memory */
+    held = held && !record->second_pass;
+    return group->ready_count > 0 ? keep_ready(worker, held, group) : XORCAST_OK;
 }
 
 /* ---- A delta ---- */
@@ -375,6 +391,7 @@ typedef struct parts_job {
     const xci_manifest *manifest;
     uint64_t first, count; /* parts */
     const xci_part_bytes *parts;
+    bool held; /* the bytes stay as long as what is staged */
 } parts_job;
 
 static xorcast_status list_part(void *user, uint64_t index, uint32_t worker) {
@@ -419,28 +436,51 @@ static xorcast_status stage_item(void *user, uint64_t index, uint32_t worker) {
     index -= job->count;
     const xci_record *record = &stage->records[index];
     TRY(check_record(job, record));
-    return stage_group(stage, &stage->workers[worker], record, &stage->groups[index]);
+    return stage_group(stage, &stage->workers[worker], record, job->held, &stage->groups[index]);
+}
+
+/* A part and its records in one go through memory. */
+static xorcast_status check_all(const parts_job *job, uint64_t index, xci_hash_state *state) {
+    const xci_part_bytes *part = &job->parts[index];
+    const xci_part_records *records = &job->stage->parts[index];
+    const uint8_t *at = part->bytes;
+    for (uint64_t i = 0; i < records->count; i++) {
+        const xci_record *record = &records->records[i];
+        const uint8_t *end = record->payload + record->stored_bytes;
+        TRY(check_record(job, record));
+        xci_hash_more(state, at, (uint64_t)(end - at));
+        at = end;
+    }
+    const xci_hash hash = xci_hash_now(state);
+    return xci_part_compare(job->stage->bundle->context, job->manifest, job->first + index,
+                            part->count, &hash);
 }
 
 /* What a device is told to load is hashed while it works. */
 static xorcast_status check_item(void *user, uint64_t index, uint32_t worker) {
     (void)worker;
     parts_job *job = user;
-    return index < job->count ? check_part(job, index)
-                              : check_record(job, &job->stage->records[index - job->count]);
+    xci_hash_state *state = xci_hash_begin();
+    if (state == NULL)
+        FAIL(job->stage->bundle->context, XORCAST_NO_HOST_MEMORY,
+             "no memory to hash a part; free some and try again");
+    const xorcast_status status = check_all(job, index, state);
+    xci_hash_free(state);
+    return status;
 }
 
 static xorcast_status load_items(parts_job *job) {
     xci_stage *stage = job->stage;
     xorcast_context *context = stage->bundle->context;
-    const xorcast_status loaded =
-        xci_device_stage_records(stage, (xci_device_side *)(void *)job->parts[0].side);
+    const xci_blob *blob = job->parts[0].blob;
+    xci_blob_side *side = blob != NULL ? blob->side : NULL;
+    const xorcast_status loaded = xci_device_stage_records(stage, (xci_device_side *)(void *)side);
     xorcast_error error;
     xorcast_last_error(context, &error);
     if (loaded < 0 && loaded != XORCAST_DATA_CORRUPT)
         return loaded;
     /* Of damaged bytes, where they are says more than what could not be made of them. */
-    TRY(xci_pool_run(context->shared->pool, job->count + stage->record_count, check_item, job));
+    TRY(xci_pool_run(context->shared->pool, job->count, check_item, job));
     return loaded < 0 ? xci_fail_from(context, loaded, &error, "%s", error.text) : XORCAST_OK;
 }
 
@@ -493,6 +533,11 @@ static xorcast_status join_parts(xci_stage *stage, uint64_t part_count) {
         xci_reserve(context, &memory, &stage->groups_capacity, count * sizeof(xci_staged_group));
     stage->groups = memory;
     TRY(status);
+    memory = stage->held;
+    status = xci_reserve(context, &memory, &stage->held_capacity,
+                         (stage->held_count + part_count) * sizeof(xci_blob *));
+    stage->held = memory;
+    TRY(status);
     stage->record_count = 0;
     for (uint64_t p = 0; p < part_count; p++) {
         const xci_part_records *part = &stage->parts[p];
@@ -506,12 +551,29 @@ static xorcast_status join_parts(xci_stage *stage, uint64_t part_count) {
     return XORCAST_OK;
 }
 
+/* Holds the parts that blocks of their groups stay in; there is room in the list. */
+static void hold_parts(const parts_job *job) {
+    xci_stage *stage = job->stage;
+    const xci_staged_group *group = stage->groups;
+    for (uint64_t p = 0; p < job->count; p++) {
+        bool in_part = false;
+        for (uint64_t i = 0; i < stage->parts[p].count; i++, group++)
+            in_part = in_part || group->in_part;
+        if (in_part)
+            stage->held[stage->held_count++] = xci_blob_hold(job->parts[p].blob);
+    }
+}
+
 xorcast_status xci_stage_parts(xci_stage *stage, const xci_manifest *manifest, uint64_t first,
                                uint64_t count, const xci_part_bytes *parts) {
-    parts_job job = {stage, manifest, first, count, parts};
+    /* Boxes take little of a part: what they take is copied. */
+    const bool held = count > 0 && parts[0].blob != NULL && stage->bundle->complete;
+    parts_job job = {stage, manifest, first, count, parts, held};
     TRY(xci_pool_run(stage->bundle->context->shared->pool, count, list_part, &job));
     TRY(join_parts(stage, count));
-    TRY(stage_items(&job));
+    const xorcast_status status = stage_items(&job);
+    hold_parts(&job);
+    TRY(status);
     for (uint64_t i = 0; i < stage->record_count; i++) {
         const xci_record *record = &stage->records[i];
         TRY(take_group(stage, &stage->groups[i]));
@@ -563,6 +625,9 @@ xorcast_status xci_stage_finish(xci_stage *stage, const xci_manifest *manifest) 
                  "keyframe",
                  (long long)info->base.step);
     }
+    /* Parts that are held, or were, become those of the next version. */
+    if (stage->held_count > 0 || stage->loader != NULL)
+        xci_keep(context, xci_kept_total(info->delta_bytes));
     stage->finished = true;
     return XORCAST_OK;
 }

@@ -41,6 +41,7 @@ typedef struct xci_stage_worker {
 typedef struct xci_staged_group {
     xci_ready *ready; /* in an arena, as are the blocks that they point to */
     uint64_t ready_count, ready_bytes;
+    bool in_part; /* the blocks lie in the part instead */
     xorcast_counts counts;
     xorcast_digest change;
 } xci_staged_group;
@@ -53,7 +54,7 @@ typedef struct xci_stage_sums {
     uint64_t ready_bytes;
 } xci_stage_sums;
 
-#define XCI_STAGE_PARTS 8u /* that are staged at a time, at most */
+#define XCI_STAGE_PARTS 16u /* that are staged at a time, at most */
 
 typedef struct xci_stage {
     xorcast_bundle *bundle;
@@ -70,6 +71,8 @@ typedef struct xci_stage {
     xci_stage_sums *sums; /* of weights in device memory */
     xci_ready *ready;     /* by chunk */
     uint64_t ready_count, ready_capacity, ready_bytes;
+    xci_blob **held; /* parts that ready blocks lie in */
+    uint64_t held_count, held_capacity;
     xorcast_counts counts;
     xorcast_digest change;
     bool finished;
@@ -87,10 +90,11 @@ xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest,
 typedef struct xci_part_bytes {
     const uint8_t *bytes;
     uint64_t count;
-    xci_blob_side *side; /* of the blob that they are in, or NULL */
+    /* what they lie in; it is held until the stage is reset if blocks can stay there. NULL: the
+     * bytes are the caller's again afterwards */
+    xci_blob *blob;
 } xci_part_bytes;
-/* The next `count` parts in order, `first` and those behind it, at most XCI_STAGE_PARTS. Their
- * bytes are the caller's again afterwards. */
+/* The next `count` parts in order, `first` and those behind it, at most XCI_STAGE_PARTS. */
 xorcast_status xci_stage_parts(xci_stage *stage, const xci_manifest *manifest, uint64_t first,
                                uint64_t count, const xci_part_bytes *parts);
 /* All parts are in: new terms minus old terms must be target minus base. BASE_MISMATCH

@@ -152,6 +152,8 @@ static xci_encode_job encode_chunk(const xci_cuda_encode_call *call, uint64_t ch
     return job;
 }
 
+#define NO_PLACE UINT64_C(0x0BAD0BAD0BAD) /* where an unchanged chunk has no block */
+
 static int run_encode(fake_work *work) {
     const xci_cuda_encode_call *call = &work->call.encode;
     xci_cuda_result *results = fake_real(call->results, call->count * sizeof *results);
@@ -171,7 +173,7 @@ static int run_encode(fake_work *work) {
                                        job.elements_changed,
                                        job.bits_changed,
                                        job.change,
-                                       *used,
+                                       job.block_bytes > 0 ? *used : NO_PLACE,
                                        fits ? XORCAST_OK : XORCAST_BUFFER_TOO_SMALL,
                                        0};
         if (fits && job.block_bytes > 0)

@@ -181,19 +181,24 @@ static void test_arithmetic(void **state) {
     assert_int_equal(xci_min(3, 4) * 10 + xci_max(3, 4), 34);
 }
 
+/* Pieces and whole buffers go through code for other instruction sets; lengths lie on both sides of
+ * where XXH3 changes its loop. */
 static void test_hash_in_pieces(void **state) {
     (void)state;
-    uint8_t bytes[1000];
+    static uint8_t bytes[70000];
+    const uint64_t lengths[] = {0, 1, 16, 17, 128, 129, 240, 241, 1000, 1024, 1025, 69999};
     for (unsigned i = 0; i < sizeof bytes; i++)
-        bytes[i] = (uint8_t)(i * 7);
-    const xci_hash whole = xci_hash_of(bytes, sizeof bytes);
-    xci_hash_state *hash = xci_hash_begin();
-    assert_non_null(hash);
-    for (unsigned at = 0, step = 1; at < sizeof bytes; at += step, step = step * 2 % 97 + 1)
-        xci_hash_more(hash, bytes + at, xci_min(step, sizeof bytes - at));
-    const xci_hash pieces = xci_hash_now(hash);
-    xci_hash_free(hash);
-    assert_memory_equal(&whole, &pieces, sizeof whole);
+        bytes[i] = (uint8_t)(i * 7 ^ i >> 8);
+    for (unsigned l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+        const xci_hash whole = xci_hash_of(bytes, lengths[l]);
+        xci_hash_state *hash = xci_hash_begin();
+        assert_non_null(hash);
+        for (uint64_t at = 0, step = 1; at < lengths[l]; at += step, step = step * 2 % 97 + 1)
+            xci_hash_more(hash, bytes + at, xci_min(step, lengths[l] - at));
+        const xci_hash pieces = xci_hash_now(hash);
+        xci_hash_free(hash);
+        assert_memory_equal(&whole, &pieces, sizeof whole);
+    }
 }
 
 /* ---- Memory ---- */
@@ -226,6 +231,54 @@ static void test_limit_and_high_water(void **state) {
     assert_int_equal(xci_allocate_array(context, UINT64_C(1) << 33, UINT64_C(1) << 31, &none),
                      XORCAST_NO_HOST_MEMORY);
     assert_int_equal(now_bytes(context), before);
+    xorcast_context_destroy(context);
+}
+
+/* Large blocks that were released are taken again, count as long as they are kept, and make room
+ * where memory is short. */
+static void test_kept_blocks(void **state) {
+    (void)state;
+    const uint64_t large = UINT64_C(4) << 20;
+    xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
+    xorcast_context *context;
+    void *a, *b, *c;
+    options.threads = 1;
+    options.scratch_limit_bytes = 16 << 20;
+    assert_int_equal(xorcast_context_create(&options, &context), XORCAST_OK);
+    const uint64_t before = now_bytes(context);
+    assert_int_equal(xci_allocate(context, large, &a), XORCAST_OK);
+    memset(a, 1, large);
+    xci_release(context, a);
+    assert_int_equal(now_bytes(context), before); /* nothing is kept yet */
+
+    xci_keep(context, large + large / 2);
+    assert_int_equal(xci_allocate(context, large, &a), XORCAST_OK);
+    assert_int_equal(xci_allocate(context, large, &b), XORCAST_OK);
+    memset(a, 2, large);
+    xci_release(context, a);
+    xci_release(context, b); /* there is room for one of them */
+    assert_int_equal(now_bytes(context), before + large);
+    assert_int_equal(xci_allocate(context, large / 2, &b), XORCAST_OK); /* too small for it */
+    assert_int_equal(now_bytes(context), before + large + large / 2);
+    assert_int_equal(xci_allocate(context, large - large / 8, &c), XORCAST_OK);
+    assert_ptr_equal(c, a);
+    assert_int_equal(now_bytes(context), before + large + large / 2);
+    memset(c, 3, large - large / 8);
+    xci_release(context, c);
+    xci_release(context, b);
+
+    /* the limit is met by what is kept: it goes */
+    assert_int_equal(xci_allocate(context, 15 << 20, &b), XORCAST_OK);
+    assert_int_equal(now_bytes(context), before + (15 << 20));
+    xci_release(context, b);
+    xci_keep(context, large);
+    assert_int_equal(xci_allocate(context, large, &a), XORCAST_OK);
+    xci_release(context, a);
+    xci_keep(context, 0);
+    assert_int_equal(now_bytes(context), before);
+    xci_keep(context, large);
+    assert_int_equal(xci_allocate(context, large, &a), XORCAST_OK);
+    xci_release(context, a); /* what is kept goes with the context */
     xorcast_context_destroy(context);
 }
 
@@ -552,6 +605,7 @@ int main(void) {
         cmocka_unit_test(test_arithmetic),
         cmocka_unit_test(test_hash_in_pieces),
         cmocka_unit_test(test_limit_and_high_water),
+        cmocka_unit_test(test_kept_blocks),
         cmocka_unit_test(test_allocations),
         cmocka_unit_test(test_arena),
         cmocka_unit_test(test_blob_outlives_its_context),

@@ -88,6 +88,21 @@ static void test_blobs_refer_to_it(void **state) {
     xci_blob_drop(blob);
 }
 
+/* Addresses of several allocations may follow each other; copies must not. */
+static void test_ends(void **state) {
+    (void)state;
+    const uint64_t count = UINT64_C(1) << 20;
+    xci_device_side *side = open_side(NULL);
+    const uint8_t *first = xci_device_side_take(side, count);
+    const uint8_t *second = xci_device_side_take(side, count);
+    assert_ptr_equal(xci_device_side_end(side, first), first + count);
+    assert_ptr_equal(xci_device_side_end(side, first + count - 1), first + count);
+    assert_true(xci_device_side_end(side, second) >= second + count);
+    assert_null(xci_device_side_end(side, first + count));
+    assert_null(xci_device_side_end(side, NULL));
+    xci_device_side_close(side);
+}
+
 static void test_limits(void **state) {
     (void)state;
     xci_device_side *side = open_side(NULL);
@@ -109,6 +124,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_memory_goes_to_the_next_version, setup, teardown),
         cmocka_unit_test_setup_teardown(test_readers_keep_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(test_blobs_refer_to_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_ends, setup, teardown),
         cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/cpu_level.h"
 #include "backend/cpu/cpu_tally.h"
+#include "codec/lz4_block.h"
 
 /* A bit for each of four words that is the same. */
 XCI_CPU_INLINE uint32_t same_words(const uint8_t *old_bytes, const uint8_t *new_bytes) {
@@ -64,6 +65,16 @@ XCI_CPU_INLINE void count_masks(const uint64_t *masks, uint32_t count, uint32_t 
     }
     tally->bytes += bytes;
     tally->elements += bytes_of_elements / element_bytes;
+}
+
+/* As xci_lz4_full_lengths, of the first 32 bytes, without a branch on what they are. */
+XCI_CPU_INLINE uint32_t full_lengths(const uint8_t *at, const uint8_t *end) {
+    if (end - at < 32)
+        return xci_lz4_full_lengths(at, end);
+    const __m256i bytes = _mm256_loadu_si256((const __m256i *)(const void *)at);
+    const uint32_t full = _tzcnt_u32(~(uint32_t)_mm256_movemask_epi8(
+        _mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(-1))));
+    return full < 32 ? full : UINT32_MAX;
 }
 
 #include "backend/cpu/cpu_block.h"

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/cpu_level.h"
 #include "backend/cpu/cpu_tally.h"
+#include "codec/lz4_block.h"
 
 XCI_CPU_INLINE uint32_t list_line(const uint8_t *old_bytes, const uint8_t *new_bytes,
                                   uint32_t first, uint32_t *list) {
@@ -36,6 +37,16 @@ XCI_CPU_INLINE void count_masks(const uint64_t *masks, uint32_t count, uint32_t 
         tally->bytes += count_elements(eight, 1);
         tally->elements += count_elements(eight, element_bytes);
     }
+}
+
+/* As xci_lz4_full_lengths, of the first 64 bytes, without a branch on what they are. */
+XCI_CPU_INLINE uint32_t full_lengths(const uint8_t *at, const uint8_t *end) {
+    const uint64_t left = (uint64_t)(end - at);
+    const __mmask64 inside = _bzhi_u64(UINT64_MAX, left < 64 ? (uint32_t)left : 64);
+    const __mmask64 others =
+        _mm512_cmpneq_epi8_mask(_mm512_maskz_loadu_epi8(inside, at), _mm512_set1_epi8(-1));
+    const uint64_t full = _tzcnt_u64(others & inside);
+    return full < 64 ? (uint32_t)full : UINT32_MAX;
 }
 
 #include "backend/cpu/cpu_block.h"

@@ -6,7 +6,10 @@
  * A change is worked on XCI_DEPTH changes after its token was read and its weights were prefetched:
  * they have arrived by then, and as many prefetches are always on their way as a core can have.
  * Where a sequence begins is known only once the one before is read, so two blocks are walked side
- * by side. */
+ * by side.
+ *
+ * The including file defines full_lengths(at, end): xci_lz4_full_lengths, or as fast as the
+ * instruction set allows. How long a chain of length bytes is, no processor can predict. */
 #ifndef XCI_CPU_BLOCK_H
 #define XCI_CPU_BLOCK_H
 
@@ -42,18 +45,6 @@ XCI_CPU_INLINE void xci_list_change(xci_walk *walk, uint32_t listed, uint32_t wo
         visit(state, slot);
     slot->word = word;
     slot->mask = mask;
-}
-
-/* The bytes of 255 that a chain of length bytes at `at` begins with; UINT32_MAX if the block's end
- * is too near to tell. */
-XCI_CPU_INLINE uint32_t xci_full_lengths(const uint8_t *at, const uint8_t *end) {
-    uint32_t full = 0;
-    for (; end - at > 8; at += 8, full += 8) {
-        const uint64_t not_full = ~xci_load64(at);
-        if (__builtin_expect(not_full != 0, 1))
-            return full + (uint32_t)__builtin_ctzll(not_full) / 8;
-    }
-    return UINT32_MAX;
 }
 
 /* The walk's numbers in registers, for the fast path. */
@@ -96,16 +87,10 @@ XCI_CPU_INLINE bool xci_list_single(xci_singles *s, xci_visitor visit, void *sta
     if ((head & UINT64_C(0xffffff00f0)) != UINT64_C(0x0001000020))
         return false;
     const uint32_t nibble = head & XCI_LZ4_NIBBLE;
-    const uint64_t lengths = head >> 40;
-    uint32_t full = (uint32_t)__builtin_ctzll(~lengths) / 8, above;
-    if (__builtin_expect(full == 3 && nibble == XCI_LZ4_NIBBLE, 0)) {
-        full = xci_full_lengths(s->in + 5, s->walk->tokens.end);
-        if (full > s->limit / 255)
-            return false;
-        above = 255 * full + s->in[5 + full];
-    } else {
-        above = 255 * full + (uint8_t)(lengths >> (8 * full));
-    }
+    const uint32_t full = full_lengths(s->in + 5, s->walk->tokens.end);
+    if (full > s->limit / 255)
+        return false;
+    const uint32_t above = 255 * full + s->in[5 + full];
     const uint32_t match = XCI_LZ4_MIN_MATCH + nibble + (nibble == XCI_LZ4_NIBBLE ? above : 0);
     const uint32_t next = s->produced + 2 + match;
     if (next > s->limit)
@@ -161,15 +146,20 @@ XCI_CPU_INLINE bool xci_may_walk(const xci_block_job *job) {
     return job->block_codec == XORCAST_CODEC_LZ4 && job->block_bytes < job->bytes;
 }
 
-/* Fills the ring. NULL, or a block that is not walked: a walk without changes. */
-static void xci_walk_begin(xci_walk *walk, const xci_block_job *job) {
-    walk->listed = 0;
+/* NULL, or a block that is not walked: a walk without changes. */
+XCI_CPU_INLINE void xci_walk_open(xci_walk *walk, const xci_block_job *job) {
+    static const uint8_t nothing; /* an address to which zero may be added */
+    walk->listed = walk->left = 0;
+    walk->tokens = xci_lz4_begin(&nothing, 0, 0);
     walk->tokens.state = XCI_LZ4_BAD;
     if (job == NULL || !xci_may_walk(job))
         return;
     walk->tokens = xci_lz4_begin(job->block, job->block_bytes, job->bytes);
     walk->weights = job->weights;
-    walk->left = 0;
+}
+
+/* Fills the ring. */
+static void xci_walk_fill(xci_walk *walk) {
     while (walk->listed < XCI_DEPTH) {
         xci_singles singles = xci_singles_of(walk);
         while (singles.listed < XCI_DEPTH && xci_list_single(&singles, NULL, NULL))
@@ -182,10 +172,20 @@ static void xci_walk_begin(xci_walk *walk, const xci_block_job *job) {
     }
 }
 
-/* Begins the walks of the first two of `count` jobs. */
+/* Begins the walks of the first two of `count` jobs: side by side, as they go on. */
 static void xci_walks_begin(xci_walk walks[2], const xci_block_job *jobs, uint64_t count) {
-    xci_walk_begin(&walks[0], count > 0 ? &jobs[0] : NULL);
-    xci_walk_begin(&walks[1], count > 1 ? &jobs[1] : NULL);
+    xci_walk_open(&walks[0], count > 0 ? &jobs[0] : NULL);
+    xci_walk_open(&walks[1], count > 1 ? &jobs[1] : NULL);
+    xci_singles first = xci_singles_of(&walks[0]), second = xci_singles_of(&walks[1]);
+    bool more = true;
+    while (more && first.listed < XCI_DEPTH && second.listed < XCI_DEPTH) {
+        const bool more_first = xci_list_single(&first, NULL, NULL);
+        more = xci_list_single(&second, NULL, NULL) && more_first;
+    }
+    xci_singles_end(&first);
+    xci_singles_end(&second);
+    xci_walk_fill(&walks[0]);
+    xci_walk_fill(&walks[1]);
 }
 
 /* Goes on to the end of one of two blocks whose rings are full. */

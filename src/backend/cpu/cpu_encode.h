@@ -16,7 +16,7 @@
 #define XCI_LINE 64u
 #define XCI_LINE_WORDS 8u
 #define XCI_ENCODE_BATCH 16u
-#define XCI_AHEAD 1024u /* bytes between prefetch and use; 512 to 2048 do about as well */
+#define XCI_AHEAD 4096u /* bytes between prefetch and use */
 #define XCI_CHUNK_LINES ((1u << 20) / XCI_LINE)
 
 /* A hint: the address may lie beyond the chunk, where the next one usually is. */
@@ -28,7 +28,6 @@ XCI_CPU_INLINE void xci_prefetch(const uint8_t *at, size_t distance) {
 typedef struct xci_differ {
     const uint8_t *old_bytes, *new_bytes;
     uint32_t bytes, offset; /* whole words of the chunk; looked at so far */
-    bool sparse;            /* most lines are equal: look at four at once */
     uint32_t listed;
     uint32_t list[XCI_ENCODE_BATCH + 2 * XCI_LINE_WORDS];
 } xci_differ;

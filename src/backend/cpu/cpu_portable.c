@@ -1,6 +1,7 @@
 /* The CPU backend in plain C, for every CPU, and the reference for the other levels. */
 #include "backend/cpu/cpu_level.h"
 #include "backend/cpu/cpu_tally.h"
+#include "codec/lz4_block.h"
 
 XCI_CPU_INLINE uint32_t list_line(const uint8_t *old_bytes, const uint8_t *new_bytes,
                                   uint32_t first, uint32_t *list) {
@@ -31,6 +32,10 @@ XCI_CPU_INLINE void count_masks(const uint64_t *masks, uint32_t count, uint32_t 
         tally->bytes += (uint64_t)__builtin_popcountll(bytes);
         tally->elements += (uint64_t)__builtin_popcountll(elements & element_bits);
     }
+}
+
+XCI_CPU_INLINE uint32_t full_lengths(const uint8_t *at, const uint8_t *end) {
+    return xci_lz4_full_lengths(at, end);
 }
 
 #include "backend/cpu/cpu_block.h"

@@ -1,0 +1,39 @@
+/* Large blocks of memory that were released and wait for the next large allocation: memory taken
+ * from the system anew costs more than filling it. Holds no more than its limit, 0 at first. Owns
+ * what it holds until it is taken; does not know where it came from. Any thread. */
+#ifndef XCI_KEPT_H
+#define XCI_KEPT_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Blocks of fewer bytes are not kept. */
+#define XCI_KEPT_MIN_BYTES (UINT64_C(1) << 20)
+
+typedef struct xci_kept_block {
+    struct xci_kept_block *next;
+    uint64_t bytes;
+} xci_kept_block; /* stands in the block itself */
+
+typedef struct xci_kept {
+    pthread_mutex_t lock;
+    xci_kept_block *first;
+    uint64_t bytes, limit;
+} xci_kept;
+
+/* What to ask for in place of `bytes`, so that blocks of about one size fit each other's places: up
+ * to a sixteenth more, nothing for what is never kept. */
+uint64_t xci_kept_size(uint64_t bytes);
+/* A limit for blocks that were made for `bytes` in all. */
+static inline uint64_t xci_kept_total(uint64_t bytes) {
+    return bytes + bytes / 8;
+}
+/* The smallest of at least `bytes` and at most a quarter more, or NULL. */
+void *xci_kept_take(xci_kept *kept, uint64_t bytes);
+/* False: there is no room, the block stays the caller's. */
+bool xci_kept_put(xci_kept *kept, void *memory, uint64_t bytes);
+/* Any block, so that the caller can free all; NULL: none beyond the limit. Sets the limit first. */
+void *xci_kept_shrink(xci_kept *kept, uint64_t limit);
+
+#endif
