@@ -8,9 +8,10 @@
  *                 [--gpus 1|2] [--link inproc|tcp] [--threads N] [--worst] [--beside]
  *
  * --small: so many tensors of 40 bytes beside the large ones; --many: so many tensors, of a
- * fiftieth to twice the mean, and no others; --in-host: the shadow in pinned host memory; --gpus 2: the sampler's weights on GPU 1; --worst: the slowest round of each phase too;
- * --beside: stage beside a loop of matrix products on the sampler's GPU, and what it costs the
- * loop. GPU 0 needs twice the bytes, the sampler's GPU once, and once more for the dense copy. */
+ * fiftieth to twice the mean, and no others; --in-host: the shadow in pinned host memory; --gpus 2:
+ * the sampler's weights on GPU 1; --worst: the slowest round of each phase too; --beside: stage
+ * beside a loop of matrix products on the sampler's GPU, and what it costs the loop. GPU 0 needs
+ * twice the bytes, the sampler's GPU once, and once more for the dense copy. */
 #include <cuda_runtime_api.h>
 
 #include <algorithm>

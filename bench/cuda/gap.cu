@@ -352,20 +352,6 @@ static void measure_case(const model &m, uint8_t *new_weights, uint8_t *old_weig
     free_gap_step(&s);
 }
 
-static const mask_rule nvfp4 = {1, 0, UINT32_MAX, 8}, bf16 = {2, 0, UINT32_MAX, 3};
-
-static mask_rule scattered(mask_rule rule, double share) {
-    rule.share = share_of(share);
-    return rule;
-}
-
-/* The same changes in 5 % of the pages. */
-static mask_rule clustered(mask_rule rule, double share) {
-    rule.share = share_of(share / 0.05);
-    rule.dirty = share_of(0.05);
-    return rule;
-}
-
 int main(int argc, char **argv) {
     uint64_t bytes = 55600000000 / 65536 * 65536;
     unsigned rounds = 7;
@@ -381,8 +367,7 @@ int main(int argc, char **argv) {
     uint8_t *const olds = device_array<uint8_t>(bytes), *const news = device_array<uint8_t>(bytes);
     const uint32_t usual = 64 << 10;
     const std::vector<model> models = {
-        make_model("nvfp4 mix", olds, bytes, usual,
-                   {scattered(nvfp4, 0.0002), scattered(bf16, 0.013)}, 25),
+        make_mix(olds, bytes, usual),
         make_model("nvfp4 mix, clustered", olds, bytes, usual,
                    {clustered(nvfp4, 0.0002), clustered(bf16, 0.013)}, 25),
         make_model("bf16 1 %", olds, bytes, usual, {scattered(bf16, 0.01)}, 0),

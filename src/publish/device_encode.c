@@ -15,7 +15,6 @@
 
 #define OUTPUT_BYTES (UINT64_C(40) << 20) /* of a piece's blocks, unless a group needs more */
 #define PIECE_CHUNKS UINT64_C(65536)      /* two milliseconds; fewer cost encode a tenth */
-#define GAP_CHUNKS UINT64_C(32768)        /* with gap, whose lists take scratch by the chunk */
 #define BLOCK_ALIGNMENT 16u               /* where apply wants blocks; encode packs them closely */
 #define BLOCK_ROOM 32u /* of each chunk, beyond its block: what aligning blocks takes at most */
 #define SPANS 48u      /* every cut at least halves a piece */
@@ -137,14 +136,13 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     const uint64_t chunk_bytes = bundle->layout.chunk_bytes;
     const uint64_t all = bundle->layout.chunk_count << bundle->chunk_log2;
     e->capacity = xci_max(bundle->group_size_max, xci_min(atomic_load(&output_limit), all));
+    e->most_chunks =
+        xci_max(bundle->group_chunks_max, xci_min(PIECE_CHUNKS, bundle->layout.chunk_count));
+    e->piece_chunks = e->most_chunks;
+    uint64_t scratch = device->ops->encode_scratch(e->most_chunks, (uint32_t)chunk_bytes);
     e->encodes_gap = encoding_of(e)->codec == XORCAST_CODEC_GAP &&
                      encoding_of(e)->old_weights == 0 && e->pending->bound == NULL &&
                      device->ops->gap_encode != NULL;
-    e->most_chunks = xci_max(
-        bundle->group_chunks_max,
-        xci_min(e->encodes_gap ? GAP_CHUNKS : PIECE_CHUNKS, bundle->layout.chunk_count));
-    e->piece_chunks = e->most_chunks;
-    uint64_t scratch = device->ops->encode_scratch(e->most_chunks, (uint32_t)chunk_bytes);
     /* Groups are at least so large, but for the last of whole chunks and the last of all. */
     e->gap_groups = (e->most_chunks << bundle->chunk_log2) / bundle->layout.group_bytes + 2;
     if (e->encodes_gap)

@@ -99,7 +99,7 @@ static void send_set(const set *s, on_device *d, uint64_t more_scratch) {
     call->groups = keep(d, GROUPS * sizeof *call->groups);
     call->used_bytes = keep(d, sizeof *call->used_bytes);
     call->scratch_bytes = xci_cuda_gap_scratch(count, GROUPS, s->chunk_bytes) -
-                          (more_scratch == 0 ? (uint64_t)count * 4096 : 0) + more_scratch;
+                          (more_scratch == 0 ? (uint64_t)count * 2048 : 0) + more_scratch;
     call->scratch = keep(d, call->scratch_bytes);
     check_cuda(cudaMemset(call->scratch, FILL, call->scratch_bytes), "cudaMemset");
 }

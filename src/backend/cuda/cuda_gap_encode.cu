@@ -10,8 +10,8 @@
 /* Of a multiprocessor: as many as memory needs, so that there is room for the plan and the write of
  * another call. */
 #define LIST_BLOCKS 4
-/* For the lists of a chunk, on average: one changed word in 24. */
-#define LIST_BYTES UINT64_C(4096)
+/* For the lists of a chunk, on average: one changed word in 48. */
+#define LIST_BYTES UINT64_C(2048)
 
 uint64_t xci_cuda_gap_scratch(uint64_t count, uint64_t group_count, uint32_t chunk_bytes) {
     xci_gap_scratch scratch;
