@@ -339,6 +339,60 @@ static void test_arena(void **state) {
     xorcast_context_destroy(context);
 }
 
+/* Who keeps a blob of another context pays for it once its owner has let go, whichever comes first;
+ * an owner can go on publishing while samplers that idle keep what they staged. */
+static void test_kept_blob_is_its_keepers(void **state) {
+    (void)state;
+    const uint64_t size = 3 << 20;
+    for (unsigned let_go_first = 0; let_go_first < 2; let_go_first++) {
+        xorcast_context *owner = test_context(1), *keeper = test_context(1);
+        const uint64_t owned = now_bytes(owner), kept = now_bytes(keeper);
+        xci_blob *blob;
+        assert_int_equal(xci_blob_create(owner, size, &blob), XORCAST_OK);
+        assert_in_range(now_bytes(owner), owned + size, owned + size + size / 8);
+        if (let_go_first) {
+            (void)xci_blob_hold(blob); /* on its way to the keeper */
+            xci_blob_let_go(blob);
+            assert_in_range(now_bytes(owner), owned + size, owned + size + size / 8);
+        }
+        assert_int_equal(xci_blob_keep(blob, keeper), XORCAST_OK);
+        assert_int_equal(now_bytes(keeper), kept + size);
+        if (let_go_first)
+            xci_blob_drop(blob);
+        else
+            xci_blob_let_go(blob);
+        assert_in_range(now_bytes(owner), owned, owned + 4096);
+        memset(blob->bytes, 7, size);
+        xci_blob_keep_end(blob, keeper);
+        assert_int_equal(now_bytes(owner), owned);
+        assert_int_equal(now_bytes(keeper), kept);
+        xorcast_context_destroy(keeper);
+        xorcast_context_destroy(owner);
+    }
+}
+
+/* The limit of the keeper is asked; and a blob that just fits is not refused for rounding. */
+static void test_keeping_has_a_limit(void **state) {
+    (void)state;
+    const uint64_t size = (9 << 20) + 12345;
+    xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
+    xorcast_context *owner, *keeper;
+    xci_blob *blob;
+    options.threads = 1;
+    options.log_level = XORCAST_LOG_ERROR;
+    options.scratch_limit_bytes = size + 4096;
+    assert_int_equal(xorcast_context_create(&options, &owner), XORCAST_OK);
+    options.scratch_limit_bytes = size - 1;
+    assert_int_equal(xorcast_context_create(&options, &keeper), XORCAST_OK);
+    assert_int_equal(xci_blob_create(owner, size, &blob), XORCAST_OK);
+    assert_int_equal(xci_blob_keep(blob, keeper), XORCAST_NO_HOST_MEMORY);
+    assert_int_equal(xci_blob_keep(blob, owner), XORCAST_OK); /* counted already */
+    xci_blob_keep_end(blob, owner);
+    xci_blob_drop(blob);
+    xorcast_context_destroy(keeper);
+    xorcast_context_destroy(owner);
+}
+
 static void test_blob_outlives_its_context(void **state) {
     (void)state;
     xorcast_context *context = test_context(2);
@@ -608,6 +662,8 @@ int main(void) {
         cmocka_unit_test(test_kept_blocks),
         cmocka_unit_test(test_allocations),
         cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_kept_blob_is_its_keepers),
+        cmocka_unit_test(test_keeping_has_a_limit),
         cmocka_unit_test(test_blob_outlives_its_context),
         cmocka_unit_test(test_pool),
         cmocka_unit_test(test_pool_failure_has_its_record),
