@@ -104,6 +104,9 @@ xorcast_status xci_allocate_array(xorcast_context *context, uint64_t count, uint
  * are kept. */
 xorcast_status xci_reserve(xorcast_context *context, void **memory, uint64_t *capacity,
                            uint64_t bytes);
+/* The same for a pointer to any type: `pointer_to` is its address. */
+xorcast_status xci_grow(xorcast_context *context, void *pointer_to, uint64_t *capacity,
+                        uint64_t bytes);
 void xci_release(xorcast_context *context, void *memory); /* NULL is allowed */
 /* Lets up to `bytes` of large blocks that are released stay with the context, for large allocations
  * to come; frees what is kept beyond. For who releases and takes as much again and again:

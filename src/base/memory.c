@@ -158,6 +158,15 @@ xorcast_status xci_reserve(xorcast_context *context, void **memory, uint64_t *ca
     return XORCAST_OK;
 }
 
+xorcast_status xci_grow(xorcast_context *context, void *pointer_to, uint64_t *capacity,
+                        uint64_t bytes) {
+    void *memory;
+    memcpy(&memory, pointer_to, sizeof memory);
+    const xorcast_status status = xci_reserve(context, &memory, capacity, bytes);
+    memcpy(pointer_to, &memory, sizeof memory);
+    return status;
+}
+
 void xci_release(xorcast_context *context, void *memory) {
     if (memory == NULL)
         return;

@@ -63,15 +63,6 @@ void xci_auto_group_writer_close(xorcast_context *context, xci_auto_group_writer
 
 /* ---- Room ---- */
 
-static xorcast_status grow(xorcast_context *context, void *pointer_to, uint64_t *capacity,
-                           uint64_t bytes) {
-    void *memory;
-    memcpy(&memory, pointer_to, sizeof memory);
-    const xorcast_status status = xci_reserve(context, &memory, capacity, bytes);
-    memcpy(pointer_to, &memory, sizeof memory);
-    return status;
-}
-
 static xorcast_status reserve(xorcast_context *context, xci_auto_group_writer *writer,
                               const xci_record *listed) {
     const uint64_t count = listed->block_count, zeros_before = writer->zeros_capacity;
@@ -82,12 +73,13 @@ static xorcast_status reserve(xorcast_context *context, xci_auto_group_writer *w
     }
     for (uint32_t f = 0; f < FORMS; f++) {
         form *of = &writer->forms[f];
-        TRY(grow(context, &of->payload, &of->payload_capacity, bytes + XCI_BLOCK_SLACK));
-        TRY(grow(context, &of->blocks, &of->blocks_capacity, count * sizeof *of->blocks));
-        TRY(grow(context, &of->places, &of->places_capacity, count * sizeof *of->places));
+        TRY(xci_grow(context, &of->payload, &of->payload_capacity, bytes + XCI_BLOCK_SLACK));
+        TRY(xci_grow(context, &of->blocks, &of->blocks_capacity, count * sizeof *of->blocks));
+        TRY(xci_grow(context, &of->places, &of->places_capacity, count * sizeof *of->places));
     }
-    TRY(grow(context, &writer->rivals, &writer->rivals_capacity, count * sizeof *writer->rivals));
-    TRY(grow(context, &writer->zeros, &writer->zeros_capacity, most));
+    TRY(xci_grow(context, &writer->rivals, &writer->rivals_capacity,
+                 count * sizeof *writer->rivals));
+    TRY(xci_grow(context, &writer->zeros, &writer->zeros_capacity, most));
     if (writer->zeros_capacity != zeros_before)
         memset(writer->zeros, 0, writer->zeros_capacity);
     return XORCAST_OK;
@@ -173,7 +165,7 @@ static xorcast_status try_packed(xorcast_context *context, xci_auto_group_writer
                                  xci_record *best) {
     const uint32_t room = best->payload == writer->packed[0] ? 1 : 0;
     xci_record packed = *candidate;
-    TRY(grow(context, &writer->packed[room], &writer->packed_capacity[room], packed.raw_bytes));
+    TRY(xci_grow(context, &writer->packed[room], &writer->packed_capacity[room], packed.raw_bytes));
     TRY(xci_zstd_encode(context, zstd, candidate->payload, packed.raw_bytes, writer->packed[room],
                         &packed.stored_bytes));
     if (packed.stored_bytes == 0)

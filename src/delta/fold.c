@@ -125,15 +125,6 @@ static xorcast_status fold_chunk(void *user, uint64_t index, uint32_t worker) {
 
 /* ---- One group ---- */
 
-static xorcast_status grow(xorcast_context *context, void *pointer_to, uint64_t *capacity,
-                           uint64_t bytes) {
-    void *memory;
-    memcpy(&memory, pointer_to, sizeof memory);
-    const xorcast_status status = xci_reserve(context, &memory, capacity, bytes);
-    memcpy(pointer_to, &memory, sizeof memory);
-    return status;
-}
-
 static int by_chunk(const void *a, const void *b) {
     const fold_entry *x = a, *y = b;
     if (x->block->chunk != y->block->chunk)
@@ -152,8 +143,8 @@ static xorcast_status list_entries(fold_job *job) {
         const xci_record *record = &input->records.records[input->next];
         const uint8_t *bytes;
         TRY(xci_group_read(&input->group, XCI_NOWHERE, record, &bytes));
-        TRY(grow(job->context, &job->entries, &job->entries_capacity,
-                 (job->entry_count + record->block_count) * sizeof(fold_entry)));
+        TRY(xci_grow(job->context, &job->entries, &job->entries_capacity,
+                     (job->entry_count + record->block_count) * sizeof(fold_entry)));
         for (uint32_t b = 0; b < record->block_count; b++) {
             job->entries[job->entry_count++] =
                 (fold_entry){record, b, &record->blocks[b], bytes, i, 0};
@@ -168,8 +159,8 @@ static xorcast_status list_entries(fold_job *job) {
  * same. */
 static xorcast_status list_chunks(fold_job *job, uint64_t *slots_bytes_out) {
     uint64_t bytes = 0;
-    TRY(grow(job->context, &job->firsts, &job->firsts_capacity,
-             (job->entry_count + 1) * sizeof(uint64_t)));
+    TRY(xci_grow(job->context, &job->firsts, &job->firsts_capacity,
+                 (job->entry_count + 1) * sizeof(uint64_t)));
     job->chunk_count = 0;
     for (uint64_t e = 0; e < job->entry_count; e++) {
         const fold_entry *entry = &job->entries[e], *before = e > 0 ? entry - 1 : NULL;
@@ -199,11 +190,11 @@ static xorcast_status list_chunks(fold_job *job, uint64_t *slots_bytes_out) {
 static xorcast_status make_jobs(fold_job *job) {
     uint64_t slots_bytes;
     TRY(list_chunks(job, &slots_bytes));
-    TRY(grow(job->context, &job->results, &job->results_capacity,
-             job->chunk_count * sizeof(xci_encode_job)));
-    TRY(grow(job->context, &job->blocks, &job->blocks_capacity,
-             job->chunk_count * sizeof(xci_block)));
-    TRY(grow(job->context, &job->slots, &job->slots_capacity, slots_bytes));
+    TRY(xci_grow(job->context, &job->results, &job->results_capacity,
+                 job->chunk_count * sizeof(xci_encode_job)));
+    TRY(xci_grow(job->context, &job->blocks, &job->blocks_capacity,
+                 job->chunk_count * sizeof(xci_block)));
+    TRY(xci_grow(job->context, &job->slots, &job->slots_capacity, slots_bytes));
     uint8_t *slot = job->slots;
     for (uint64_t i = 0; i < job->chunk_count; i++) {
         const fold_entry *entry = &job->entries[job->firsts[i]];

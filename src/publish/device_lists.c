@@ -15,15 +15,6 @@ void xci_device_lists_close(xorcast_context *context, xci_device_lists *lists) {
     *lists = (xci_device_lists){0};
 }
 
-static xorcast_status grow(xorcast_context *context, void *pointer_to, uint64_t *capacity,
-                           uint64_t bytes) {
-    void *memory;
-    memcpy(&memory, pointer_to, sizeof memory);
-    const xorcast_status status = xci_reserve(context, &memory, capacity, bytes);
-    memcpy(pointer_to, &memory, sizeof memory);
-    return status;
-}
-
 /* A mask as a list of its words, or as it is where that is not longer; as the backend does it. */
 static void list_mask(const uint8_t *mask, xci_block *block, uint8_t *out) {
     uint8_t *at = out;
@@ -52,10 +43,10 @@ xorcast_status xci_device_lists_make(xci_device_lists *lists, xorcast_context *c
         bytes += record->blocks[i].chunk_bytes;
         most = xci_max(most, record->blocks[i].chunk_bytes);
     }
-    TRY(grow(context, &lists->mask, &lists->mask_capacity, most));
-    TRY(grow(context, &lists->payload, &lists->payload_capacity, bytes));
-    TRY(grow(context, &lists->blocks, &lists->blocks_capacity,
-             record->block_count * sizeof(xci_block)));
+    TRY(xci_grow(context, &lists->mask, &lists->mask_capacity, most));
+    TRY(xci_grow(context, &lists->payload, &lists->payload_capacity, bytes));
+    TRY(xci_grow(context, &lists->blocks, &lists->blocks_capacity,
+                 record->block_count * sizeof(xci_block)));
     const uint8_t *from = record->payload;
     uint8_t *at = lists->payload;
     for (uint32_t i = 0; i < record->block_count; i++) {
@@ -89,9 +80,9 @@ xorcast_status xci_device_lists_old(xci_device_lists *lists, xorcast_bundle *sha
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < listed->block_count; i++)
         bytes += listed->blocks[i].chunk_bytes;
-    TRY(grow(shadow->context, &lists->old_bytes, &lists->old_bytes_capacity, bytes));
-    TRY(grow(shadow->context, &lists->old, &lists->old_capacity,
-             listed->block_count * sizeof *lists->old));
+    TRY(xci_grow(shadow->context, &lists->old_bytes, &lists->old_bytes_capacity, bytes));
+    TRY(xci_grow(shadow->context, &lists->old, &lists->old_capacity,
+                 listed->block_count * sizeof *lists->old));
     const uint8_t *mask = listed->payload;
     uint8_t *at = lists->old_bytes;
     for (uint32_t i = 0; i < listed->block_count; i++) {
