@@ -97,7 +97,6 @@ void xorcast_context_destroy(xorcast_context *context) {
     if (atomic_fetch_sub(&shared->references, 1) == 1) {
         xci_pool_destroy(context, shared->pool);
         xci_device_close(context);
-        xci_keep(context, 0);
         pthread_mutex_destroy(&shared->kept.lock);
         free(shared);
     }

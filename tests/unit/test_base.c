@@ -242,6 +242,7 @@ static void test_kept_blocks(void **state) {
     xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
     xorcast_context *context;
     void *a, *b, *c;
+    uint64_t share = 0;
     options.threads = 1;
     options.scratch_limit_bytes = 16 << 20;
     assert_int_equal(xorcast_context_create(&options, &context), XORCAST_OK);
@@ -251,7 +252,7 @@ static void test_kept_blocks(void **state) {
     xci_release(context, a);
     assert_int_equal(now_bytes(context), before); /* nothing is kept yet */
 
-    xci_keep(context, large + large / 2);
+    xci_keep(context, &share, large + large / 2);
     assert_int_equal(xci_allocate(context, large, &a), XORCAST_OK);
     assert_int_equal(xci_allocate(context, large, &b), XORCAST_OK);
     memset(a, 2, large);
@@ -271,14 +272,43 @@ static void test_kept_blocks(void **state) {
     assert_int_equal(xci_allocate(context, 15 << 20, &b), XORCAST_OK);
     assert_int_equal(now_bytes(context), before + (15 << 20));
     xci_release(context, b);
-    xci_keep(context, large);
+    xci_keep(context, &share, large);
     assert_int_equal(xci_allocate(context, large, &a), XORCAST_OK);
     xci_release(context, a);
-    xci_keep(context, 0);
+    xci_keep(context, &share, 0);
     assert_int_equal(now_bytes(context), before);
-    xci_keep(context, large);
-    assert_int_equal(xci_allocate(context, large, &a), XORCAST_OK);
-    xci_release(context, a); /* what is kept goes with the context */
+    xorcast_context_destroy(context);
+}
+
+/* Publishers and samplers of one context each have a share of what is kept; one that goes takes its
+ * own alone. */
+static void test_kept_shares(void **state) {
+    (void)state;
+    const uint64_t large = UINT64_C(4) << 20;
+    xorcast_context *context = test_context(1);
+    void *memory[3];
+    uint64_t first = 0, second = 0;
+    const uint64_t before = now_bytes(context);
+    xci_keep(context, &first, 2 * large);
+    xci_keep(context, &second, large);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(xci_allocate(context, large, &memory[i]), XORCAST_OK);
+    for (int i = 0; i < 3; i++)
+        xci_release(context, memory[i]);
+    assert_int_equal(now_bytes(context), before + 3 * large);
+    xci_keep(context, &second, 0);
+    assert_int_equal(now_bytes(context), before + 2 * large);
+    xci_keep(context, &second, large / 2); /* no room for a third */
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(xci_allocate(context, large, &memory[i]), XORCAST_OK);
+    for (int i = 0; i < 3; i++)
+        xci_release(context, memory[i]);
+    assert_int_equal(now_bytes(context), before + 2 * large);
+    xci_keep(context, &first, large);
+    assert_int_equal(now_bytes(context), before + large);
+    xci_keep(context, &first, 0);
+    xci_keep(context, &second, 0);
+    assert_int_equal(now_bytes(context), before);
     xorcast_context_destroy(context);
 }
 
@@ -660,6 +690,7 @@ int main(void) {
         cmocka_unit_test(test_hash_in_pieces),
         cmocka_unit_test(test_limit_and_high_water),
         cmocka_unit_test(test_kept_blocks),
+        cmocka_unit_test(test_kept_shares),
         cmocka_unit_test(test_allocations),
         cmocka_unit_test(test_arena),
         cmocka_unit_test(test_kept_blob_is_its_keepers),
