@@ -157,9 +157,9 @@ static void print_command(FILE *file, const command *c) {
     fprintf(file, "usage: xorcast %s %s%s[OPTIONS]\n\n%s\noptions:\n", c->name, c->usage,
             c->usage[0] == '\0' ? "" : " ", c->text);
     cli_options_print(file, c->bit);
-    fputs("\nexit codes: 0 done, 2 wrong usage, 3 unsupported, 10-13 memory, time or files,\n"
+    fputs("\nexit codes: 0 done, 2 wrong usage, 3 unsupported, 10-14 memory, time or files,\n"
           "20-23 a bad delta, 30-34 another version or layout, 40-42 the link or no such file,\n"
-          "60-61 the weights, 70 a defect. 'xorcast help exit-codes' lists them all.\n",
+          "50 the device, 60-61 the weights, 70 a defect; 'xorcast help exit-codes' has all.\n",
           file);
 }
 

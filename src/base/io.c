@@ -34,6 +34,10 @@ bool xci_io_injected(void) {
 xorcast_status xci_io_fail(xorcast_context *context, const char *verb, const char *path) {
     const int error = errno;
     const xci_place place = {XORCAST_NO_INDEX, XORCAST_NO_INDEX, error};
+    if (error == EACCES || error == EPERM || error == EROFS)
+        FAIL_AT(context, XORCAST_NO_PERMISSION, place,
+                "cannot %s %s: %s; let this user, or choose another place", verb, path,
+                strerror(error));
     const xorcast_status status =
         error == ENOENT || error == ENOTDIR ? XORCAST_NOT_FOUND : XORCAST_IO_FAILED;
     FAIL_AT(context, status, place, "cannot %s %s: %s", verb, path, strerror(error));

@@ -26,7 +26,8 @@ void xci_io_close(int fd); /* negative is allowed */
 void xci_io_fail_after(int64_t n, bool persistent);
 
 /* For the other files of this module: does the hook say that this call fails (errno is set), and a
- * record of errno as "cannot VERB PATH": NOT_FOUND if there is no such file, else IO_FAILED. */
+ * record of errno as "cannot VERB PATH": NOT_FOUND if there is no such file, NO_PERMISSION, else
+ * IO_FAILED. */
 bool xci_io_injected(void);
 xorcast_status xci_io_fail(xorcast_context *context, const char *verb, const char *path);
 

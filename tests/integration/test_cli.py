@@ -5,6 +5,7 @@ Checkpoints come from bench/gen with a fixed seed, and from recorded traces wher
 names some. publish and follow have a test of their own.
 """
 
+import errno
 import json
 import os
 import pathlib
@@ -339,6 +340,29 @@ class Output(ToolTest):
         self.bad(2, "diff", self.old, self.new, "-o", self.folder)
         self.bad(42, "diff", self.old, self.new, "-o", self.path("no") / "such" / "folder")
         self.bad(2, "diff", self.old, self.new)
+
+    def test_without_permission(self):
+        """What a user may not do is said to be so: trying again would not help."""
+        try:
+            run("help", preexec_fn=tool.without_override)
+        except subprocess.SubprocessError:
+            self.skipTest("this root cannot give up its override of permissions")
+        delta, closed = self.path("delta"), self.path("closed")
+        self.good("diff", self.old, self.new, "-o", delta)
+        copy_of(delta, self.path("secret")).chmod(0)
+        weights_in(copy_of(self.old, self.path("hidden"))).chmod(0)
+        copy_of(self.old, self.path("shut")).chmod(0)
+        closed.mkdir(mode=0o555)
+        for command in (("inspect", self.path("secret")), ("check", self.path("hidden"), delta),
+                        ("check", self.path("shut"), delta), ("publish", self.path("shut")),
+                        ("apply", self.old, delta, "-o", closed / "new"),
+                        ("diff", self.old, self.new, "-o", closed / "delta")):
+            with self.subTest(command=command[0]):
+                process = self.bad(14, *command, "--json", preexec_fn=tool.without_override)
+                error = error_of(process)
+                self.assertEqual((error["status"], error["remedy"], error["os_error"]),
+                                 ("NO_PERMISSION", "FIX", errno.EACCES))
+        self.path("shut").chmod(0o755)
 
     def test_standard_output(self):
         delta = self.path("delta")

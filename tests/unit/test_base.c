@@ -614,6 +614,25 @@ static void test_files(void **state) {
     xorcast_context_destroy(context);
 }
 
+/* What waiting does not help is not to be tried again. */
+static void test_files_without_permission(void **state) {
+    (void)state;
+    static const int numbers[] = {EACCES, EPERM, EROFS};
+    xorcast_context *context = test_context(1);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        xorcast_error error;
+        errno = numbers[i];
+        assert_int_equal(xci_io_fail(context, "open", "weights"), XORCAST_NO_PERMISSION);
+        xorcast_last_error(context, &error);
+        assert_int_equal(error.os_error, numbers[i]);
+        assert_non_null(strstr(error.text, "cannot open weights: "));
+    }
+    assert_string_equal(xorcast_status_remedy(XORCAST_NO_PERMISSION), "FIX");
+    errno = ENOSPC;
+    assert_int_equal(xci_io_fail(context, "write", "weights"), XORCAST_IO_FAILED);
+    xorcast_context_destroy(context);
+}
+
 static void test_files_that_fail(void **state) {
     (void)state;
     uint8_t out[64];
@@ -700,6 +719,7 @@ int main(void) {
         cmocka_unit_test(test_pool_failure_has_its_record),
         cmocka_unit_test(test_deadlines),
         cmocka_unit_test(test_files),
+        cmocka_unit_test(test_files_without_permission),
         cmocka_unit_test(test_files_that_fail),
         cmocka_unit_test(test_mapping),
     };
