@@ -39,8 +39,8 @@ xorcast_status cli_source_open(cli_session *session, const char *path, cli_sourc
         return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
                         "%.400s is no file; a delta is one regular file", path);
     }
-    source->source =
-        (xorcast_source){.size = (uint64_t)facts.st_size, .read = read_piece, .user = source};
+    source->source = (xorcast_source){
+        .size = (uint64_t)facts.st_size, .read = read_piece, .user = source, .name = path};
     return XORCAST_OK;
 }
 

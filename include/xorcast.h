@@ -399,6 +399,7 @@ typedef struct xorcast_source {
     uint64_t size;
     int (*read)(void *user, uint64_t offset, void *buffer, uint64_t count);
     void *user;
+    const char *name; /* what failures call it, as the path of its file; or NULL */
 } xorcast_source;
 
 typedef struct xorcast_delta_options {

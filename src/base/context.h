@@ -66,7 +66,8 @@ xorcast_status xci_fail_from(xorcast_context *context, xorcast_status status,
  * since. */
 typedef struct xci_failure { xorcast_context *context; xorcast_error error; } xci_failure;
 const xci_failure *xci_thread_failure(void);
-/* Makes a failure its context's record once more; one without a context is none. */
+/* Makes a failure its context's record once more, and this thread's; one without a context is
+ * none. */
 void xci_record_again(const xci_failure *failure);
 
 /* Copies the record of `from` (a fork) to `to`, for a failure that a library thread met on its

@@ -168,7 +168,7 @@ static uint64_t now_bytes(void) {
 }
 
 static void try_delta(const uint8_t *bytes, uint64_t count) {
-    const xorcast_source source = {bytes, count, NULL, NULL};
+    const xorcast_source source = {.bytes = bytes, .size = count};
     const uint64_t before = now_bytes();
     test_bytes folded = {NULL, 0, 0};
     const xorcast_sink sink = {append, &folded};
@@ -185,7 +185,7 @@ static void try_delta(const uint8_t *bytes, uint64_t count) {
     must(status != XORCAST_INTERNAL && status != XORCAST_NO_HOST_MEMORY);
     must(status == XORCAST_OK || applied < 0);
     if (applied == XORCAST_OK) {
-        const xorcast_source again = {folded.bytes, folded.count, NULL, NULL};
+        const xorcast_source again = {.bytes = folded.bytes, .size = folded.count};
         uint8_t expected[sizeof weights];
         memcpy(expected, &weights, sizeof weights);
         weights = original;

@@ -150,7 +150,17 @@ class Fold(ToolTest):
         out = self.path("folded")
         process = self.bad(32, "fold", second, first, "-o", out, "--json")
         self.assertEqual(error_of(process)["status"], "VERSION_ORDER")
+        self.assertIn(str(first), error_of(process)["text"])
         self.bad(32, "fold", first, third, "-o", out)
+        damaged = self.path("damaged")
+        damaged.write_bytes(second.read_bytes()[:-1] + b"?")
+        process = self.bad(20, "fold", first, damaged, third, "-o", out, "--json")
+        self.assertTrue(error_of(process)["text"].startswith(f"{damaged}: "), process.stderr)
+        raw = bytearray(second.read_bytes())
+        raw[len(raw) // 2] ^= 1  # in a part, which is read when the manifests are known
+        damaged.write_bytes(raw)
+        process = self.bad(21, "fold", first, damaged, third, "-o", out, "--json")
+        self.assertTrue(error_of(process)["text"].startswith(f"{damaged}: "), process.stderr)
         other = self.path("other")
         self.good("diff", steps[1], steps[2], "-o", other, "--run", "else", "--base", 1,
                   "--target", 2)
@@ -210,7 +220,8 @@ class BadInput(ToolTest):
         for count in sorted({0, 1, 7, 8, 63, 64, len(whole) // 3, len(whole) - 9, len(whole) - 1}):
             with self.subTest(bytes=count):
                 cut.write_bytes(whole[:count])
-                self.refused({20}, self.old, cut)
+                error = self.refused({20}, self.old, cut)
+                self.assertTrue(error["text"].startswith(f"{cut}: "), error)
 
     def test_longer(self):
         self.path("long").write_bytes(self.delta.read_bytes() + b"\0")
@@ -227,7 +238,8 @@ class BadInput(ToolTest):
                 raw[at] ^= 1 << at % 8
                 damaged.write_bytes(raw)
                 known_format = 64 <= at < len(whole) - 64
-                self.refused({21} if known_format else {20, 21, 22, 23}, self.old, damaged)
+                error = self.refused({21} if known_format else {20, 21, 22, 23}, self.old, damaged)
+                self.assertTrue(error["text"].startswith(f"{damaged}: "), error)
 
     def test_no_delta_at_all(self):
         for name, raw in (("zeros", bytes(4096)), ("text", b"{}\n" * 99)):

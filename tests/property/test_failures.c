@@ -397,7 +397,7 @@ static void test_source_fails_at_each_call(void **state) {
     faulty f = {{0}, -1};
     check_status(s.context, encode(&s, the.old, the.new, &f.bytes), XORCAST_OK);
     const uint64_t busy = now_bytes(s.context);
-    const xorcast_source source = {NULL, f.bytes.count, read_or_fail, &f};
+    const xorcast_source source = {.size = f.bytes.count, .read = read_or_fail, .user = &f};
     const xorcast_sink sink = test_sink(&s.more);
     xorcast_delta_info info;
     uint64_t failures = 0;

@@ -144,7 +144,7 @@ static int append(void *user, const void *bytes, uint64_t count) {
 
 xorcast_sink test_sink(test_bytes *bytes) { return (xorcast_sink){append, bytes}; }
 xorcast_source test_source(const test_bytes *bytes) {
-    return (xorcast_source){bytes->bytes, bytes->count, NULL, NULL};
+    return (xorcast_source){.bytes = bytes->bytes, .size = bytes->count};
 }
 
 void test_bytes_free(test_bytes *bytes) {
