@@ -109,7 +109,7 @@ xorcast_status xci_reserve(xorcast_context *context, void **memory, uint64_t *ca
 xorcast_status xci_grow(xorcast_context *context, void *pointer_to, uint64_t *capacity,
                         uint64_t bytes);
 void xci_release(xorcast_context *context, void *memory); /* NULL is allowed */
-/* Lets `bytes` more of large blocks that are released stay with the context, for large allocations to
+/* Lets `bytes` of large blocks that are released stay with the context, for large allocations to
  * come; frees what is kept beyond. For who releases and takes as much again and again: versions.
  * Shares add up; the holder keeps the number of its own, 0 at first, and gives it back with 0
  * bytes. */

@@ -397,6 +397,15 @@ class Output(ToolTest):
                             ("diff", self.old, self.new, "-o", "-")):
                 self.bad(13, *command, stdout=full)
 
+    def test_limit_on_the_size_of_files(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+        process = self.bad(13, "diff", self.old, self.new, "-o", self.path("delta"), "--json",
+                           preexec_fn=limit)
+        self.assertEqual(error_of(process)["os_error"], errno.EFBIG)
+        self.assertEqual([p.name for p in self.folder.iterdir()], ["steps"])
+
     def test_apply_into_a_used_folder(self):
         self.good("diff", self.old, self.new, "-o", self.path("delta"))
         self.path("used").mkdir()
@@ -562,10 +571,15 @@ class Words(ToolTest):
             (("diff", "a", "b", "-o", "d", "--base", "99999999999999999999"), "--base"),
             (("diff", "a", "b", "-o", "d", "--scratch", "20000000000g"), "--scratch"),
             (("diff", "a", "b", "-o", "d", "--run", "x" * 64), "--run"),
+            (("publish", "a", "--run", "x" * 64), "--run"),
+            (("diff", "a", "b", "-o", "d", "--old-weights"), "--old-weights goes with --codec gap"),
+            (("bench", "--link-rate", "1m"), "--link-rate goes with --codec auto"),
+            (("diff", "a", "b", "-o", "d", "--codec", "auto", "--receiver", "gpu"), "--link-rate"),
+            (("fold", "a", "-o", "d", "--level", "3", "--second-pass", "none"), "--second-pass"),
             (("publish", "a", "--interval", "soon"), "soon"),
             (("publish", "a", "--interval", "nan"), "nan"),
             (("bench", "--density", "0.9"), "0.9"),
-            (("bench", "codec"), "'codec'"),
+            (("bench", "codec"), "'codec' is too much: xorcast bench;"),
             (("bench", "codecs"), "bench codecs DIRECTORY"),
             (("bench", "codecs", "a", "--density", "0.1"), "--density"),
             (("bench", "codecs", ".", "--svg", "-"), "--svg"),
