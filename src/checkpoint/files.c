@@ -314,6 +314,10 @@ static xorcast_status header_of_base(xci_files *files, const xci_listing *base, 
                                      uint8_t **header_out) {
     const xci_shard *same = xci_listing_shard(base, shard->name);
     void *memory;
+    if (same == NULL && base->directory != files->target.directory)
+        FAIL(files->context, XORCAST_BASE_MISMATCH, "the delta starts from %s; name that, not %s",
+             base->directory ? "a single file" : "a directory",
+             base->directory ? "a directory" : "a file in it");
     if (same == NULL ||
         memcmp(&same->header_hash, &shard->header_hash, sizeof same->header_hash) != 0)
         FAIL(files->context, XORCAST_BASE_MISMATCH,

@@ -210,6 +210,12 @@ class BadInput(ToolTest):
             self.refused({30}, path.parent, self.delta)
             raw[at] ^= 0x80
 
+    def test_file_for_its_directory(self):
+        """A delta between directories is for a directory: one file of it may not be all."""
+        for command in ("check", "apply"):
+            process = self.bad(30, command, weights_in(self.old), self.delta, "--json")
+            self.assertIn("name that, not a file in it", error_of(process)["text"])
+
     def test_other_model(self):
         other, _ = generate(self.path("other"), "--bytes", "500k", "--dtype", "fp8")
         self.refused({33}, other, self.delta)
