@@ -64,13 +64,21 @@ xorcast_status xci_io_open_read(xorcast_context *context, const char *path, int 
     return XORCAST_OK;
 }
 
-xorcast_status xci_io_create(xorcast_context *context, const char *path, int *fd_out) {
-    const int fd =
-        xci_io_injected() ? -1 : open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+static xorcast_status open_write(xorcast_context *context, const char *verb, const char *path,
+                                 int flags, int *fd_out) {
+    const int fd = xci_io_injected() ? -1 : open(path, O_RDWR | O_CLOEXEC | flags, 0666);
     if (fd < 0)
-        return xci_io_fail(context, "create", path);
+        return xci_io_fail(context, verb, path);
     *fd_out = fd;
     return XORCAST_OK;
+}
+
+xorcast_status xci_io_create(xorcast_context *context, const char *path, int *fd_out) {
+    return open_write(context, "create", path, O_CREAT | O_TRUNC, fd_out);
+}
+
+xorcast_status xci_io_open_again(xorcast_context *context, const char *path, int *fd_out) {
+    return open_write(context, "open again", path, O_NOFOLLOW, fd_out);
 }
 
 xorcast_status xci_io_read_at(xorcast_context *context, int fd, const char *path, uint64_t offset,

@@ -10,6 +10,8 @@ xorcast_status xci_io_open_read(xorcast_context *context, const char *path, int 
                                 uint64_t *size_out);
 /* Creates or truncates. */
 xorcast_status xci_io_create(xorcast_context *context, const char *path, int *fd_out);
+/* A file that is there, for reading and writing; never through a symbolic link. */
+xorcast_status xci_io_open_again(xorcast_context *context, const char *path, int *fd_out);
 xorcast_status xci_io_read_at(xorcast_context *context, int fd, const char *path, uint64_t offset,
                               void *buffer, uint64_t count);
 xorcast_status xci_io_write_at(xorcast_context *context, int fd, const char *path, uint64_t offset,

@@ -104,6 +104,20 @@ class RoundTrip(ToolTest):
             self.good(*command, "--threads", 2, preexec_fn=limit)
         self.same(out, new)
 
+    def test_more_shards_than_open_files(self):
+        old, new = generate(self.path("c"), "--bytes", "3m", "--shards", 200, "--extras")
+
+        def limit():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+        delta, out, place = self.path("delta"), self.path("out"), self.path("place")
+        copy_of(old, place)
+        for command in (("diff", old, new, "-o", delta), ("check", old, delta),
+                        ("apply", old, delta, "-o", out), ("apply", place, delta)):
+            self.good(*command, "--threads", 7, preexec_fn=limit)
+        self.same(out, new)
+        self.same(place, new)
+
     def test_scratch_limit(self):
         old, new = generate(self.path("c"), "--bytes", "900k")
         process = self.bad(10, "diff", old, new, "-o", self.path("e"), "--scratch", "4k", "--json")
