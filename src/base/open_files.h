@@ -1,8 +1,7 @@
 /* Files that are read or written in pieces, more of them than a process may have open: a table
- * opens what is needed, and closes what was used longest ago when XCI_OPEN_FILES_MAX are open, or an
- * eighth of what the process may have. A file that is opened again must still be the one that it
- * was: IO_FAILED says that it was replaced. What was written to a file is on disk before it is
- * closed.
+ * opens what is needed, and closes what was used longest ago when XCI_OPEN_FILES_MAX are open, or
+ * an eighth of what the process may have. A file that is opened again must still be the one that
+ * it was: IO_FAILED says that it was replaced. What was written is on disk before a file is closed.
  *
  * A table owns its files and descriptors; paths are the caller's and must outlive it. Any thread,
  * but a table is destroyed by one. */
