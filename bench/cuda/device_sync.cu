@@ -67,10 +67,11 @@ static xorcast_context *contexts[2];
 static void must(xorcast_status status, int line) {
     if (status >= 0)
         return;
-    for (int i = 0; i < 2; i++) {
+    fprintf(stderr, "device_sync:%d: %s\n", line, xorcast_status_name(status));
+    for (int i = 0; i < 2 && contexts[i] != NULL; i++) {
         xorcast_error error;
         xorcast_last_error(contexts[i], &error);
-        fprintf(stderr, "device_sync:%d: %s: %s\n", line, xorcast_status_name(status), error.text);
+        fprintf(stderr, "device_sync:%d: %s\n", line, error.text);
     }
     exit(1);
 }

@@ -10,8 +10,7 @@
 
 #include "base/context.h"
 #include "support/delta_maker.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
+#include "support/fuzzing.h"
 
 enum { A_BYTES = 19800, B_BYTES = 4800, SMALL_BYTES = 18, CODES_BYTES = 100 };
 
@@ -25,11 +24,6 @@ static struct {
     xorcast_layout layout;
     xorcast_digest digest;
 } the;
-
-static void must(bool holds) {
-    if (!holds)
-        abort();
-}
 
 static void add(const char *name, const char *dtype, uint64_t elements, uint64_t bytes,
                 void *data) {
