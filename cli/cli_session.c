@@ -116,7 +116,7 @@ void cli_report(cli_session *session, xorcast_status status) {
     if (error.os_error != 0 && strstr(error.text, strerror(error.os_error)) == NULL)
         fprintf(stderr, " (%s)", strerror(error.os_error));
     fputc('\n', stderr);
-    if (status == XORCAST_BAD_ARGUMENT)
+    if (status == XORCAST_BAD_ARGUMENT || status == XORCAST_CANCELLED)
         return; /* the text says it all */
     fprintf(stderr, "xorcast%s%s: %s: %s; to do: %s\n", space, session->command,
             xorcast_status_name(status), xorcast_status_text(status),
