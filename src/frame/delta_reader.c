@@ -3,16 +3,22 @@
 
 #include <string.h>
 
+#define NAME_BYTES 300 /* of a source, that messages have room for */
+
+static bool begins_with_name(const char *text, const char *name) {
+    const size_t bytes = strnlen(name, NAME_BYTES);
+    return strncmp(text, name, bytes) == 0 && text[bytes] == ':';
+}
+
 xorcast_status xci_source_blame(const xorcast_source *source, xorcast_status status) {
     const xci_failure *failure = xci_thread_failure();
-    const bool bytes_fault = status == XORCAST_IO_FAILED ||
+    const bool about_bytes = status == XORCAST_IO_FAILED ||
                              (status <= XORCAST_DATA_TRUNCATED && status >= XORCAST_DATA_LIMIT);
-    if (!bytes_fault || source->name == NULL || failure->context == NULL ||
-        failure->error.status != status ||
-        strncmp(failure->error.text, source->name, strlen(source->name)) == 0)
+    if (!about_bytes || source->name == NULL || failure->context == NULL ||
+        failure->error.status != status || begins_with_name(failure->error.text, source->name))
         return status;
-    return xci_fail_from(failure->context, status, &failure->error, "%.300s: %s", source->name,
-                         failure->error.text);
+    return xci_fail_from(failure->context, status, &failure->error, "%.*s: %s", NAME_BYTES,
+                         source->name, failure->error.text);
 }
 
 static xorcast_status read_source(xorcast_context *context, const xorcast_source *source,

@@ -242,6 +242,9 @@ class BadInput(ToolTest):
                 cut.write_bytes(whole[:count])
                 error = self.refused({20}, self.old, cut)
                 self.assertTrue(error["text"].startswith(f"{cut}: "), error)
+        self.path("0").touch()
+        error = error_of(run("inspect", "0", "--json", cwd=self.folder))
+        self.assertTrue(error["text"].startswith("0: 0 bytes"), error)
 
     def test_longer(self):
         self.path("long").write_bytes(self.delta.read_bytes() + b"\0")
