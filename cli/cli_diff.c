@@ -6,21 +6,12 @@
 
 #include <string.h>
 
-static xorcast_status check_run(cli_session *session) {
-    const char *run = session->options.run;
-    if (run != NULL && strlen(run) >= XORCAST_RUN_BYTES)
-        return cli_fail(session, XORCAST_BAD_ARGUMENT, 0, "--run has more than %d bytes",
-                        XORCAST_RUN_BYTES - 1);
-    return XORCAST_OK;
-}
-
 xorcast_status cli_diff(cli_session *session) {
     const cli_options *o = &session->options;
     xorcast_delta_options options = XORCAST_DELTA_OPTIONS_INIT;
     xorcast_delta_info info;
     cli_progress progress;
     cli_output output;
-    CLI_TRY(check_run(session));
     CLI_TRY(cli_output_open(session, o->output, o->operands, o->operand_count, &output));
     cli_progress_begin(&progress, session, "comparing");
     options.measure_bound = o->bound;

@@ -33,16 +33,14 @@ xorcast_status cli_source_open(cli_session *session, const char *path, cli_sourc
     /* A pipe must not hang the command before it is seen that it is no file. */
     source->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (source->fd < 0)
-        return cli_fail(session,
-                        errno == ENOENT || errno == ENOTDIR ? XORCAST_NOT_FOUND : XORCAST_IO_FAILED,
-                        errno, "cannot open the delta %.400s: %s", path, strerror(errno));
+        return cli_fail_os(session, errno, "open the delta", path);
     if (fstat(source->fd, &facts) != 0 || !S_ISREG(facts.st_mode)) {
         cli_source_close(source);
         return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
                         "%.400s is no file; a delta is one regular file", path);
     }
-    source->source =
-        (xorcast_source){.size = (uint64_t)facts.st_size, .read = read_piece, .user = source};
+    source->source = (xorcast_source){
+        .size = (uint64_t)facts.st_size, .read = read_piece, .user = source, .name = path};
     return XORCAST_OK;
 }
 
@@ -115,9 +113,7 @@ static xorcast_status open_unfinished(cli_output *output) {
         return XORCAST_OK;
     const int error = errno;
     forget_unfinished(output);
-    return cli_fail(session,
-                    error == ENOENT || error == ENOTDIR ? XORCAST_NOT_FOUND : XORCAST_IO_FAILED,
-                    error, "cannot create %.400s: %s", output->path, strerror(error));
+    return cli_fail_os(session, error, "create", output->path);
 }
 
 /* To be freed; NULL if there is no memory. */
@@ -199,8 +195,7 @@ xorcast_status cli_output_finish(cli_output *output) {
     }
     cli_output_abandon(output);
     if (error != 0)
-        return cli_fail(output->session, XORCAST_IO_FAILED, error, "cannot finish %.400s: %s",
-                        output->path, strerror(error));
+        return cli_fail_os(output->session, error, "finish", output->path);
     return XORCAST_OK;
 }
 

@@ -11,7 +11,8 @@ typedef struct cli_source {
     xorcast_source source; /* what the library reads through; valid where this struct stands */
 } cli_source;
 
-/* Opens a delta. NOT_FOUND, IO_FAILED; BAD_ARGUMENT if it is no regular file. */
+/* Opens a delta, which failures call by `path`. NOT_FOUND, NO_PERMISSION, IO_FAILED; BAD_ARGUMENT
+ * if it is no regular file. */
 xorcast_status cli_source_open(cli_session *session, const char *path, cli_source *source);
 void cli_source_close(cli_source *source);
 

@@ -27,6 +27,14 @@ typedef struct follower {
 
 /* ---- Words ------------------------------------------------------------------------------------*/
 
+/* null: the weights are no version that the publisher knows. */
+static void put_version(cli_json *json, const follower *f) {
+    if (f->version.step == XORCAST_NO_STEP)
+        cli_json_null(json, "version");
+    else
+        cli_version_json(json, "version", &f->version);
+}
+
 static void print_opened(const follower *f) {
     const cli_options *o = &f->session->options;
     if (o->quiet)
@@ -34,7 +42,7 @@ static void print_opened(const follower *f) {
     if (o->json) {
         cli_json json = cli_json_begin(stdout);
         cli_json_text(&json, "event", "open");
-        cli_version_json(&json, "version", &f->version);
+        put_version(&json, f);
         cli_json_count(&json, "total_bytes", f->weights.layout.total_bytes);
         cli_json_count(&json, "tensor_count", f->weights.layout.tensor_count);
         cli_json_end(&json);
@@ -121,7 +129,7 @@ static void print_end(const follower *f, bool saved) {
     if (o->json) {
         cli_json json = cli_json_begin(stdout);
         cli_json_text(&json, "event", "end");
-        cli_version_json(&json, "version", &f->version);
+        put_version(&json, f);
         cli_json_count(&json, "versions", f->versions);
         cli_json_text(&json, "output", saved ? o->output : NULL);
         cli_json_end(&json);

@@ -44,8 +44,9 @@ static const command commands[] = {
      "  xorcast check step_000011 12.xorcast && echo good\n"},
     {"inspect", CLI_INSPECT, 0, 1, cli_inspect, "DELTA | --device",
      "print what a delta says of itself, or what the GPU is",
-     "Prints run, steps, digests, how much changes in bits, bytes and elements, and sizes. Reads\n"
-     "and checks the delta's manifest only. With --device: the GPU that the library would use.\n"
+     "Prints run, steps, digests, how much changes in bits, bytes and elements, sizes, and which\n"
+     "codecs were chosen. Reads the delta and checks its bytes; no weights are needed. With\n"
+     "--device: the GPU that the library would use.\n"
      "\n"
      "example:\n"
      "  xorcast inspect 12.xorcast --json | jq .bytes_changed_share\n"},
@@ -157,9 +158,9 @@ static void print_command(FILE *file, const command *c) {
     fprintf(file, "usage: xorcast %s %s%s[OPTIONS]\n\n%s\noptions:\n", c->name, c->usage,
             c->usage[0] == '\0' ? "" : " ", c->text);
     cli_options_print(file, c->bit);
-    fputs("\nexit codes: 0 done, 2 wrong usage, 3 unsupported, 10-13 memory, time or files,\n"
+    fputs("\nexit codes: 0 done, 2 wrong usage, 3 unsupported, 10-14 memory, time or files,\n"
           "20-23 a bad delta, 30-34 another version or layout, 40-42 the link or no such file,\n"
-          "60-61 the weights, 70 a defect. 'xorcast help exit-codes' lists them all.\n",
+          "50 the device, 60-61 the weights, 70 a defect; 'xorcast help exit-codes' has all.\n",
           file);
 }
 
@@ -238,8 +239,9 @@ static xorcast_status check_operands(cli_session *session, const command *c) {
                         c->usage, c->name);
     if (o->operand_count > c->most)
         return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
-                        "'%.200s' is too much: xorcast %s %s; see 'xorcast %s --help'",
-                        o->operands[c->most], c->name, c->usage, c->name);
+                        "'%.200s' is too much: xorcast %s%s%s; see 'xorcast %s --help'",
+                        o->operands[c->most], c->name, c->usage[0] == '\0' ? "" : " ", c->usage,
+                        c->name);
     return XORCAST_OK;
 }
 
@@ -321,7 +323,9 @@ static xorcast_status run(cli_session *session, int count, char **arguments) {
 
 int main(int count, char **arguments) {
     cli_session session = {.command = ""};
-    signal(SIGPIPE, SIG_IGN); /* a reader that left is an error of writing, not our end */
+    /* A reader that left and a limit on the size of files are errors of writing, not our end. */
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
     xorcast_status status = run(&session, count, arguments);
     if (status >= 0) {
         const xorcast_status flushed = flush_results(&session);

@@ -10,7 +10,7 @@
 
 typedef enum value_kind {
     FLAG,        /* bool */
-    TEXT,        /* const char * */
+    TEXT,        /* const char *, at most `most` bytes; 0: any number */
     COUNT,       /* uint64_t, `least` to `most` */
     SIZE,        /* uint64_t of bytes: 7000000, 512k, 7m, 4g, in powers of 1000 */
     SECONDS,     /* uint64_t of milliseconds */
@@ -55,7 +55,8 @@ static const option_row rows[] = {
      "zstd, where it helps, or none (zstd)"},
     {"level", 0, LEVEL, ENCODERS | CLI_BENCH, AT(encoding.zstd_level), 1, 19, "N",
      "of zstd, 1 to 19 (1)"},
-    {"run", 0, TEXT, ENCODERS, AT(run), 0, 0, "NAME", "the run that the versions belong to"},
+    {"run", 0, TEXT, ENCODERS, AT(run), 0, XORCAST_RUN_BYTES - 1, "NAME",
+     "the run that the versions belong to, at most 63 bytes"},
     {"base", 0, COUNT, CLI_DIFF, AT(base_step), 0, UINT64_MAX - 1, "N",
      "the step of the old weights"},
     {"target", 0, COUNT, CLI_DIFF, AT(target_step), 0, UINT64_MAX - 1, "N",
@@ -177,7 +178,7 @@ static bool read_value(const option_row *row, const char *text, void *place) {
         return true;
     case TEXT:
         *(const char **)place = text;
-        return *text != '\0';
+        return *text != '\0' && (row->most == 0 || strlen(text) <= row->most);
     case COUNT:
     case LEVEL:
         if (!read_count(text, &end, &number) || *end != '\0' || number < row->least ||
@@ -256,6 +257,20 @@ static const option_row *row_of(int found, uint32_t command_bit) {
     return NULL;
 }
 
+/* What options do not go together, or NULL. */
+static const char *conflict(const cli_options *o) {
+    const xorcast_encoding *e = &o->encoding;
+    if (o->old_weights && e->codec != XORCAST_CODEC_GAP && e->codec != XORCAST_CODEC_AUTO)
+        return "--old-weights goes with --codec gap or --codec auto";
+    if (e->link_bytes_per_second != 0 && e->codec != XORCAST_CODEC_AUTO)
+        return "--link-rate goes with --codec auto";
+    if (e->receiver != XORCAST_RECEIVER_CPU && e->link_bytes_per_second == 0)
+        return "--receiver goes with --codec auto and --link-rate";
+    if (e->zstd_level != 0 && e->second_pass != 0)
+        return "--level goes with --second-pass zstd";
+    return NULL;
+}
+
 bool cli_options_parse(const char *command, uint32_t command_bit, int count, char **arguments,
                        cli_options *options_out, char *problem, size_t problem_bytes) {
     struct option names[ROWS + 1];
@@ -287,6 +302,11 @@ bool cli_options_parse(const char *command, uint32_t command_bit, int count, cha
                      row == NULL ? "" : row->name, optarg, command);
         else
             continue;
+        return false;
+    }
+    const char *wrong = conflict(options_out);
+    if (wrong != NULL && !options_out->help) {
+        snprintf(problem, problem_bytes, "%s; see 'xorcast %s --help'", wrong, command);
         return false;
     }
     options_out->encoding.old_weights = options_out->old_weights;

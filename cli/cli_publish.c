@@ -114,8 +114,7 @@ static xorcast_status write_url(cli_session *session, const char *path, const ch
     if (error == 0)
         return cli_output_finish(&output);
     cli_output_abandon(&output);
-    return cli_fail(session, XORCAST_IO_FAILED, error, "cannot write the URL to %.400s: %s", path,
-                    strerror(error));
+    return cli_fail_os(session, error, "write the URL to", path);
 }
 
 static xorcast_status open_publisher(publication *p) {

@@ -1,6 +1,7 @@
 /* See cli_session.h. */
 #include "cli_session.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -37,6 +38,17 @@ xorcast_status cli_fail(cli_session *session, xorcast_status status, int os_erro
     vsnprintf(failure->text, sizeof failure->text, format, arguments);
     va_end(arguments);
     return status;
+}
+
+xorcast_status cli_fail_os(cli_session *session, int os_error, const char *verb, const char *path) {
+    const bool absent = os_error == ENOENT || os_error == ENOTDIR;
+    const bool forbidden = os_error == EACCES || os_error == EPERM || os_error == EROFS;
+    return cli_fail(session,
+                    absent      ? XORCAST_NOT_FOUND
+                    : forbidden ? XORCAST_NO_PERMISSION
+                                : XORCAST_IO_FAILED,
+                    os_error, "cannot %s %.400s: %s%s", verb, path, strerror(os_error),
+                    forbidden ? "; let this user, or choose another place" : "");
 }
 
 xorcast_status cli_refuse_inproc(cli_session *session, const char *url) {
@@ -104,7 +116,7 @@ void cli_report(cli_session *session, xorcast_status status) {
     if (error.os_error != 0 && strstr(error.text, strerror(error.os_error)) == NULL)
         fprintf(stderr, " (%s)", strerror(error.os_error));
     fputc('\n', stderr);
-    if (status == XORCAST_BAD_ARGUMENT)
+    if (status == XORCAST_BAD_ARGUMENT || status == XORCAST_CANCELLED)
         return; /* the text says it all */
     fprintf(stderr, "xorcast%s%s: %s: %s; to do: %s\n", space, session->command,
             xorcast_status_name(status), xorcast_status_text(status),

@@ -28,6 +28,10 @@ typedef struct cli_session {
 xorcast_status cli_fail(cli_session *session, xorcast_status status, int os_error,
                         const char *format, ...) __attribute__((format(printf, 4, 5)));
 
+/* The same for what the system refused: "cannot VERB PATH", NOT_FOUND, NO_PERMISSION or
+ * IO_FAILED. */
+xorcast_status cli_fail_os(cli_session *session, int os_error, const char *verb, const char *path);
+
 /* BAD_ARGUMENT for a URL that only this process could open. */
 xorcast_status cli_refuse_inproc(cli_session *session, const char *url);
 

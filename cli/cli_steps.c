@@ -110,9 +110,7 @@ xorcast_status cli_steps_list(cli_session *session, const char *directory, cli_s
     memset(steps, 0, sizeof *steps);
     DIR *open_directory = opendir(directory);
     if (open_directory == NULL)
-        return cli_fail(session,
-                        errno == ENOENT || errno == ENOTDIR ? XORCAST_NOT_FOUND : XORCAST_IO_FAILED,
-                        errno, "cannot read the directory %.400s: %s", directory, strerror(errno));
+        return cli_fail_os(session, errno, "read the directory", directory);
     xorcast_status status = read_entries(session, open_directory, directory, steps);
     closedir(open_directory);
     if (status == XORCAST_OK && !has_checkpoint(steps))

@@ -7,6 +7,10 @@ if(TARGET xorcast_cuda)
     install(TARGETS xorcast_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 if(TARGET xorcast_cli)
+    # The tool has the library inside, and finds the plug-in in the installed library's folder.
+    cmake_path(RELATIVE_PATH CMAKE_INSTALL_FULL_LIBDIR BASE_DIRECTORY ${CMAKE_INSTALL_FULL_BINDIR}
+               OUTPUT_VARIABLE lib_from_bin)
+    set_target_properties(xorcast_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${lib_from_bin}")
     install(TARGETS xorcast_cli DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 

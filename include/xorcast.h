@@ -60,6 +60,7 @@ extern "C" {
     X(TIMED_OUT, -203, "RETRY", 11, "the deadline passed")                                         \
     X(CANCELLED, -204, "RETRY", 12, "the work was cancelled")                                      \
     X(IO_FAILED, -205, "RETRY", 13, "a file could not be read or written")                         \
+    X(NO_PERMISSION, -206, "FIX", 14, "this user may not read or write a file")                    \
     X(DATA_TRUNCATED, -301, "REFETCH", 20, "the bytes end too early")                              \
     X(DATA_CORRUPT, -302, "REFETCH", 21, "the bytes are damaged or were made by something else")   \
     X(DATA_VERSION, -303, "UPGRADE", 22, "the bytes are in a format this library does not know")   \
@@ -398,6 +399,7 @@ typedef struct xorcast_source {
     uint64_t size;
     int (*read)(void *user, uint64_t offset, void *buffer, uint64_t count);
     void *user;
+    const char *name; /* what failures call it, as the path of its file; or NULL */
 } xorcast_source;
 
 typedef struct xorcast_delta_options {

@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 """Checks the rules of the tree that no compiler knows; a line `file:line: message` a finding.
 
-In: the source tree (first argument, or the parent of this file's folder). Out: findings on
-standard output, exit status 1 if there are any. Reads text only: it runs no compiler and changes
-nothing. The rules and their reasons are in CONTRIBUTING.md.
+In: the source tree (first argument, or the parent of this file's folder); in a checkout, the files
+that git tracks. Out: findings on standard output, exit status 1 if there are any. Reads text only:
+it runs no compiler and changes nothing. The rules and their reasons are in CONTRIBUTING.md.
 """
 
 import os
 import pathlib
 import re
+import shutil
+import subprocess
 import sys
 
 COLUMNS = 100
 FUNCTION_LINES = 70
-SKIPPED_FOLDERS = re.compile(r"^(\.git|\.cache|build|build-.*|__pycache__|corpus|vectors)$")
+SKIPPED_FOLDERS = re.compile(r"^(\.(?!ci$).*|build|build-.*|__pycache__|corpus|vectors)$")
 
 # Which folders of src each folder of src may include, besides itself.
 FOLDERS = {
@@ -123,15 +125,27 @@ def split_hash(text):
     return "\n".join(code), "\n".join(comments)
 
 
-def load(root):
-    sources = []
+def tracked(root):
+    """The files that git tracks; none where there is no checkout or no git."""
+    if not (root / ".git").exists() or shutil.which("git") is None:
+        return []
+    listed = subprocess.run(["git", "-C", str(root), "ls-files", "-z"], capture_output=True,
+                            check=False).stdout
+    return [name for name in map(os.fsdecode, listed.split(b"\0")) if (root / name).is_file()]
+
+
+def there(root):
+    """All files, but those in folders of no interest."""
     for folder, folders, files in os.walk(root):
-        folders[:] = sorted(f for f in folders if not SKIPPED_FOLDERS.match(f))
-        for name in sorted(files):
-            path = pathlib.Path(folder, name).relative_to(root)
-            if path.suffix in TEXT_SUFFIXES or str(path) in SCRIPTS:
-                sources.append(Source(root, path))
-    return sources
+        folders[:] = [f for f in folders if not SKIPPED_FOLDERS.match(f)]
+        yield from (os.path.relpath(os.path.join(folder, name), root) for name in files)
+
+
+def load(root):
+    paths = [pathlib.Path(name) for name in sorted(tracked(root) or there(root))]
+    return [Source(root, path) for path in paths
+            if (path.suffix in TEXT_SUFFIXES or str(path) in SCRIPTS) and
+            not any(SKIPPED_FOLDERS.match(folder) for folder in path.parts[:-1])]
 
 
 # ---- Rules about one file -----------------------------------------------------------------------

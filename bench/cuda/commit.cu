@@ -3,6 +3,7 @@
  * a row.
  *
  *     commit [--bytes N] [--rounds N] [CASE...] */
+#include "cuda/arguments.h"
 #include "cuda/setting.cuh"
 
 static __global__ void k_read(const uint4 *at, uint64_t count, uint4 *out) {
@@ -109,15 +110,10 @@ static model many_tensors(uint8_t *weights, uint64_t bytes) {
 int main(int argc, char **argv) {
     uint64_t bytes = 55600000000;
     unsigned rounds = 11;
-    std::vector<const char *> names;
-    for (int i = 1; i < argc; ++i) {
-        if (strcmp(argv[i], "--bytes") == 0 && i + 1 < argc)
-            bytes = strtoull(argv[++i], nullptr, 10) / 65536 * 65536;
-        else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc)
-            rounds = (unsigned)strtoul(argv[++i], nullptr, 10);
-        else
-            names.push_back(argv[i]);
-    }
+    const argument options[] = {{"--bytes", ARGUMENT_BYTES, &bytes},
+                                {"--rounds", ARGUMENT_COUNT, &rounds}};
+    const int names = read_arguments(argc, argv, options, 2);
+    bytes = bytes / 65536 * 65536;
     uint8_t *const weights = device_array<uint8_t>(bytes);
     k_fill<<<132 * 16, 256>>>((uint64_t *)weights, bytes / 8);
     measure_bounds(weights, bytes, rounds);
@@ -131,9 +127,7 @@ int main(int argc, char **argv) {
         many_tensors(weights, std::min<uint64_t>(bytes, 10000000000)),
     };
     for (const model &m : models)
-        if (names.empty() || std::any_of(names.begin(), names.end(), [&](const char *name) {
-                return strcmp(name, m.name) == 0;
-            }))
+        if (is_wanted(names, argv, m.name))
             measure_case(m, rounds);
     CUDA(cudaFree(weights));
     return 0;

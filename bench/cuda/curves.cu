@@ -3,6 +3,7 @@
  * point; medians.
  *
  *     curves [--bytes 55.6e9] [--rounds 11] [density chunk bundle] */
+#include "cuda/arguments.h"
 #include "cuda/cycle.cuh"
 #include "cuda/read_bound.cuh"
 
@@ -61,15 +62,9 @@ static void bundle(const version_pair &p, unsigned rounds) {
 int main(int argc, char **argv) {
     uint64_t bytes = 55600000000;
     unsigned rounds = 11;
-    std::vector<const char *> names;
-    for (int i = 1; i < argc; ++i) {
-        if (strcmp(argv[i], "--bytes") == 0 && i + 1 < argc)
-            bytes = (uint64_t)atof(argv[++i]);
-        else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc)
-            rounds = (unsigned)strtoul(argv[++i], nullptr, 10);
-        else
-            names.push_back(argv[i]);
-    }
+    const argument options[] = {{"--bytes", ARGUMENT_BYTES, &bytes},
+                                {"--rounds", ARGUMENT_COUNT, &rounds}};
+    const int names = read_arguments(argc, argv, options, 2);
     bytes = bytes / USUAL_CHUNK * USUAL_CHUNK;
     if (bytes == 0 || rounds == 0)
         return fprintf(stderr, "curves: nothing to do\n"), 2;
@@ -80,9 +75,7 @@ int main(int argc, char **argv) {
     /* Blocks that fill all of SOME_BYTES, with a packing to 16 bytes each. */
     const version_pair p = make_pair(bytes, std::min(bytes, SOME_BYTES) + (64u << 20));
     for (const auto &curve : curves)
-        if (names.empty() || std::any_of(names.begin(), names.end(), [&](const char *name) {
-                return strcmp(name, curve.name) == 0;
-            }))
+        if (is_wanted(names, argv, curve.name))
             curve.run(p, rounds);
     free_pair(p);
     return 0;

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cuda/arguments.h"
 #include "xorcast.h"
 
 #define TENSOR_BYTES (UINT64_C(32) << 20)
@@ -162,26 +163,20 @@ static void measure(const char *path, uint64_t large, unsigned rounds) {
 int main(int argc, char **argv) {
     xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
     const char *folder = getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp";
-    double bytes = 4e9;
+    uint64_t bytes = 4000000000;
     unsigned rounds = 5;
     char path[400];
-    for (int i = 1; i + 1 < argc; i += 2) {
-        if (strcmp(argv[i], "--bytes") == 0)
-            bytes = atof(argv[i + 1]);
-        else if (strcmp(argv[i], "--rounds") == 0)
-            rounds = (unsigned)strtoul(argv[i + 1], NULL, 10);
-        else if (strcmp(argv[i], "--folder") == 0)
-            folder = argv[i + 1];
-        else
-            return fprintf(stderr, "device_checkpoint: what is %s?\n", argv[i]), 2;
-    }
-    if (bytes < (double)TENSOR_BYTES || rounds == 0 || rounds > ROUNDS_MAX)
+    const argument words[] = {{"--bytes", ARGUMENT_BYTES, &bytes},
+                              {"--rounds", ARGUMENT_COUNT, &rounds},
+                              {"--folder", ARGUMENT_TEXT, &folder}};
+    read_options(argc, argv, words, 3);
+    if (bytes < TENSOR_BYTES || rounds == 0 || rounds > ROUNDS_MAX)
         return fprintf(stderr, "device_checkpoint: too small or too many rounds\n"), 2;
     options.backend = "cuda";
     if (xorcast_context_create(&options, &context) != XORCAST_OK)
         return 1;
     snprintf(path, sizeof path, "%.300s/xorcast-checkpoint-%d", folder, (int)getpid());
-    measure(path, (uint64_t)bytes / TENSOR_BYTES, rounds);
+    measure(path, bytes / TENSOR_BYTES, rounds);
     remove_files(path);
     xorcast_context_destroy(context);
     return 0;

@@ -59,6 +59,7 @@ static void cuda(cudaError_t error, int line) {
 }
 #define CUDA(call) cuda((call), __LINE__)
 
+#include "cuda/arguments.h"
 #include "cuda/products.cuh"
 
 static xorcast_context *contexts[2];
@@ -66,10 +67,11 @@ static xorcast_context *contexts[2];
 static void must(xorcast_status status, int line) {
     if (status >= 0)
         return;
-    for (int i = 0; i < 2; i++) {
+    fprintf(stderr, "device_sync:%d: %s\n", line, xorcast_status_name(status));
+    for (int i = 0; i < 2 && contexts[i] != NULL; i++) {
         xorcast_error error;
         xorcast_last_error(contexts[i], &error);
-        fprintf(stderr, "device_sync:%d: %s: %s\n", line, xorcast_status_name(status), error.text);
+        fprintf(stderr, "device_sync:%d: %s\n", line, error.text);
     }
     exit(1);
 }
@@ -430,33 +432,16 @@ static void measure(const setting *s, const options *o) {
 
 int main(int count, char **arguments) {
     options o = {16ull << 30, 1000, 0, 11, 1, 0, false, false, false, "inproc", ""};
-    for (int i = 1; i < count; i++) {
-        const bool value = i + 1 < count;
-        if (strcmp(arguments[i], "--bytes") == 0 && value)
-            o.bytes = (uint64_t)strtod(arguments[++i], NULL);
-        else if (strcmp(arguments[i], "--rounds") == 0 && value)
-            o.rounds = (unsigned)strtoul(arguments[++i], NULL, 10);
-        else if (strcmp(arguments[i], "--small") == 0 && value)
-            o.small = strtoull(arguments[++i], NULL, 10);
-        else if (strcmp(arguments[i], "--many") == 0 && value)
-            o.many = strtoull(arguments[++i], NULL, 10);
-        else if (strcmp(arguments[i], "--setting") == 0 && value)
-            o.only = arguments[++i];
-        else if (strcmp(arguments[i], "--gpus") == 0 && value)
-            o.gpus = strtoul(arguments[++i], NULL, 10) == 2 ? 2 : 1;
-        else if (strcmp(arguments[i], "--link") == 0 && value)
-            o.link = arguments[++i];
-        else if (strcmp(arguments[i], "--threads") == 0 && value)
-            o.threads = (unsigned)strtoul(arguments[++i], NULL, 10);
-        else if (strcmp(arguments[i], "--in-host") == 0)
-            o.in_host = true;
-        else if (strcmp(arguments[i], "--beside") == 0)
-            o.beside = true;
-        else if (strcmp(arguments[i], "--worst") == 0)
-            o.worst = true;
-        else
-            return fprintf(stderr, "device_sync: what is %s?\n", arguments[i]), 2;
-    }
+    const argument known[] = {
+        {"--bytes", ARGUMENT_BYTES, &o.bytes},    {"--rounds", ARGUMENT_COUNT, &o.rounds},
+        {"--small", ARGUMENT_BYTES, &o.small},    {"--many", ARGUMENT_BYTES, &o.many},
+        {"--setting", ARGUMENT_TEXT, &o.only},    {"--gpus", ARGUMENT_COUNT, &o.gpus},
+        {"--link", ARGUMENT_TEXT, &o.link},       {"--threads", ARGUMENT_COUNT, &o.threads},
+        {"--in-host", ARGUMENT_FLAG, &o.in_host}, {"--beside", ARGUMENT_FLAG, &o.beside},
+        {"--worst", ARGUMENT_FLAG, &o.worst},
+    };
+    read_options(count, arguments, known, sizeof known / sizeof *known);
+    o.gpus = o.gpus == 2 ? 2 : 1;
     for (const setting &s : settings)
         if (*o.only == 0 || strcmp(s.name, o.only) == 0)
             measure(&s, &o);

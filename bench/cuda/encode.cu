@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "backend/cuda/cuda_kernels.h"
+#include "cuda/arguments.h"
 #include "cuda/read_bound.cuh"
 
 #define TENSOR_BYTES (UINT64_C(4) << 20)
@@ -257,31 +258,14 @@ static void rows_many(bench *b) {
     free(sizes);
 }
 
-static bool wanted(int argc, char **argv, const char *name) {
-    bool any = false;
-    for (int i = 1; i < argc; ++i) {
-        if (strncmp(argv[i], "--", 2) == 0) {
-            ++i;
-            continue;
-        }
-        any = true;
-        if (strcmp(argv[i], name) == 0)
-            return true;
-    }
-    return !any;
-}
-
 int main(int argc, char **argv) {
     bench b;
     memset(&b, 0, sizeof b);
     b.bytes = UINT64_C(55600000000);
     b.rounds = 12;
-    for (int i = 1; i + 1 < argc; ++i) {
-        if (strcmp(argv[i], "--bytes") == 0)
-            b.bytes = (uint64_t)atof(argv[i + 1]);
-        if (strcmp(argv[i], "--rounds") == 0)
-            b.rounds = (unsigned)strtoul(argv[i + 1], NULL, 10);
-    }
+    const argument options[] = {{"--bytes", ARGUMENT_BYTES, &b.bytes},
+                                {"--rounds", ARGUMENT_COUNT, &b.rounds}};
+    const int names = read_arguments(argc, argv, options, 2);
     b.bytes = b.bytes / 4096 * 4096;
     if (b.rounds == 0 || b.bytes == 0)
         return 2;
@@ -296,7 +280,7 @@ int main(int argc, char **argv) {
         void (*run)(bench *b);
     } groups[] = {{"bars", rows_bars}, {"pinned", rows_pinned}, {"many", rows_many}};
     for (size_t i = 0; i < sizeof groups / sizeof *groups; ++i)
-        if (wanted(argc, argv, groups[i].name))
+        if (is_wanted(names, argv, groups[i].name))
             groups[i].run(&b);
     return 0;
 }

@@ -4,6 +4,7 @@
  * comes on top. The lists are committed and compared. One JSON line a case.
  *
  *     engine_masks [--bytes N] [--rounds N] */
+#include "cuda/arguments.h"
 #include "cuda/setting.cuh"
 
 #define CHUNK (64u << 10)
@@ -115,12 +116,10 @@ static void measure(const model &m, const uint8_t *weights, uint8_t *masks, unsi
 int main(int argc, char **argv) {
     uint64_t bytes = 8ull << 30;
     unsigned rounds = 11;
-    for (int i = 1; i + 1 < argc; i += 2) {
-        if (strcmp(argv[i], "--bytes") == 0)
-            bytes = strtoull(argv[i + 1], nullptr, 10) / CHUNK * CHUNK;
-        else if (strcmp(argv[i], "--rounds") == 0)
-            rounds = (unsigned)strtoul(argv[i + 1], nullptr, 10);
-    }
+    const argument options[] = {{"--bytes", ARGUMENT_BYTES, &bytes},
+                                {"--rounds", ARGUMENT_COUNT, &rounds}};
+    read_options(argc, argv, options, 2);
+    bytes = bytes / CHUNK * CHUNK;
     const mask_rule nvfp4 = {1, share_of(0.0002), UINT32_MAX, 8};
     const mask_rule bf16 = {2, share_of(0.013), UINT32_MAX, 3};
     const mask_rule one_percent = {2, share_of(0.01), UINT32_MAX, 3};

@@ -5,6 +5,7 @@
  *
  *     gap [--bytes N] [--rounds N] [CASE...] */
 #include "codec/gap_format.h"
+#include "cuda/arguments.h"
 #include "cuda/setting.cuh"
 
 #define GROUP_CHUNKS 64u
@@ -353,17 +354,12 @@ static void measure_case(const model &m, uint8_t *new_weights, uint8_t *old_weig
 }
 
 int main(int argc, char **argv) {
-    uint64_t bytes = 55600000000 / 65536 * 65536;
+    uint64_t bytes = 55600000000;
     unsigned rounds = 7;
-    std::vector<const char *> names;
-    for (int i = 1; i < argc; ++i) {
-        if (strcmp(argv[i], "--bytes") == 0 && i + 1 < argc)
-            bytes = strtoull(argv[++i], nullptr, 10) / 65536 * 65536;
-        else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc)
-            rounds = (unsigned)strtoul(argv[++i], nullptr, 10);
-        else
-            names.push_back(argv[i]);
-    }
+    const argument options[] = {{"--bytes", ARGUMENT_BYTES, &bytes},
+                                {"--rounds", ARGUMENT_COUNT, &rounds}};
+    const int names = read_arguments(argc, argv, options, 2);
+    bytes = bytes / 65536 * 65536;
     uint8_t *const olds = device_array<uint8_t>(bytes), *const news = device_array<uint8_t>(bytes);
     const uint32_t usual = 64 << 10;
     const std::vector<model> models = {
@@ -373,9 +369,7 @@ int main(int argc, char **argv) {
         make_model("bf16 1 %", olds, bytes, usual, {scattered(bf16, 0.01)}, 0),
     };
     for (const model &m : models)
-        if (names.empty() || std::any_of(names.begin(), names.end(), [&](const char *name) {
-                return strcmp(name, m.name) == 0;
-            }))
+        if (is_wanted(names, argv, m.name))
             measure_case(m, news, olds, m.rules.size() > 1 ? 1320 : 256, rounds);
     CUDA(cudaFree(olds));
     CUDA(cudaFree(news));

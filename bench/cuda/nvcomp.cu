@@ -8,6 +8,7 @@
  *
  * --type: what nvCOMP is told of the data: bytes, or numbers of 2 or 4 bytes. XORCAST_NVCOMP may
  * name the library. */
+#include "cuda/arguments.h"
 #include "cuda/cycle.cuh"
 #include "cuda/nvcomp_lz4.cuh"
 #include "cuda/read_bound.cuh"
@@ -209,24 +210,18 @@ static void measure_ours(const version_pair &p, const model &m, unsigned rounds)
 int main(int argc, char **argv) {
     uint64_t bytes = 55600000000;
     unsigned rounds = 11;
-    int type = 0;
-    for (int i = 1; i + 1 < argc; i += 2) {
-        if (strcmp(argv[i], "--bytes") == 0)
-            bytes = (uint64_t)atof(argv[i + 1]);
-        else if (strcmp(argv[i], "--rounds") == 0)
-            rounds = (unsigned)strtoul(argv[i + 1], nullptr, 10);
-        else if (strcmp(argv[i], "--type") == 0)
-            type = atoi(argv[i + 1]);
-        else
-            return fprintf(stderr, "nvcomp: what is %s?\n", argv[i]), 2;
-    }
+    unsigned type = 0;
+    const argument options[] = {{"--bytes", ARGUMENT_BYTES, &bytes},
+                                {"--rounds", ARGUMENT_COUNT, &rounds},
+                                {"--type", ARGUMENT_COUNT, &type}};
+    read_options(argc, argv, options, 3);
     bytes = bytes / CHUNK * CHUNK;
     opponent o = {};
     char why[300];
     const bool found = load_nvcomp(&o.calls, why, sizeof why);
     const version_pair p = make_pair(bytes, bytes / 16 + (64u << 20));
     if (found)
-        open_opponent(&o, type);
+        open_opponent(&o, (int)type);
     else
         printf("{\"bench\":\"nvcomp\",\"who\":\"nvcomp\",\"SKIPPED\":\"%s\"}\n", why);
     for (const model &m :

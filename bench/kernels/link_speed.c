@@ -108,8 +108,10 @@ int main(int argument_count, char **arguments) {
     const uint64_t object_bytes = argument(argument_count, arguments, 1, 4) * MIB;
     const uint64_t total_bytes = argument(argument_count, arguments, 2, 4096) * MIB;
     const uint64_t rounds = argument(argument_count, arguments, 3, 5);
-    must(object_bytes > 0 && total_bytes >= object_bytes && rounds > 0 && rounds <= MOST_ROUNDS,
-         "arguments");
+    if (object_bytes == 0 || total_bytes < object_bytes || rounds == 0 || rounds > MOST_ROUNDS)
+        return fprintf(stderr, "usage: link_speed [MIB OF AN OBJECT, 4 [MIB IN ALL, 4096 [ROUNDS, "
+                               "5]]]\n"),
+               2;
     const uint64_t count = total_bytes / object_bytes;
     const xci_link *link = &xci_link_tcp;
     double link_rates[MOST_ROUNDS], plain_rates[MOST_ROUNDS];

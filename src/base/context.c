@@ -97,7 +97,6 @@ void xorcast_context_destroy(xorcast_context *context) {
     if (atomic_fetch_sub(&shared->references, 1) == 1) {
         xci_pool_destroy(context, shared->pool);
         xci_device_close(context);
-        xci_keep(context, 0);
         pthread_mutex_destroy(&shared->kept.lock);
         free(shared);
     }
@@ -148,6 +147,7 @@ void xci_record_again(const xci_failure *failure) {
     xorcast_context *context = failure->context;
     if (context == NULL)
         return;
+    thread_failure = *failure;
     pthread_mutex_lock(&context->lock);
     context->error = failure->error;
     pthread_mutex_unlock(&context->lock);
@@ -156,8 +156,8 @@ void xci_record_again(const xci_failure *failure) {
 static void note_failure(xorcast_context *context, xorcast_error *error, const char *format,
                          va_list arguments) {
     vsnprintf(error->text, sizeof error->text, format, arguments);
-    thread_failure = (xci_failure){context, *error};
-    xci_record_again(&thread_failure);
+    const xci_failure failure = {context, *error};
+    xci_record_again(&failure);
     xci_log(context, XORCAST_LOG_DEBUG, "%s: %s", xorcast_status_name(error->status), error->text);
 }
 

@@ -66,7 +66,8 @@ xorcast_status xci_fail_from(xorcast_context *context, xorcast_status status,
  * since. */
 typedef struct xci_failure { xorcast_context *context; xorcast_error error; } xci_failure;
 const xci_failure *xci_thread_failure(void);
-/* Makes a failure its context's record once more; one without a context is none. */
+/* Makes a failure its context's record once more, and this thread's; one without a context is
+ * none. */
 void xci_record_again(const xci_failure *failure);
 
 /* Copies the record of `from` (a fork) to `to`, for a failure that a library thread met on its
@@ -108,10 +109,11 @@ xorcast_status xci_reserve(xorcast_context *context, void **memory, uint64_t *ca
 xorcast_status xci_grow(xorcast_context *context, void *pointer_to, uint64_t *capacity,
                         uint64_t bytes);
 void xci_release(xorcast_context *context, void *memory); /* NULL is allowed */
-/* Lets up to `bytes` of large blocks that are released stay with the context, for large allocations
- * to come; frees what is kept beyond. For who releases and takes as much again and again:
- * versions. */
-void xci_keep(xorcast_context *context, uint64_t bytes);
+/* Lets `bytes` of large blocks that are released stay with the context, for large allocations to
+ * come; frees what is kept beyond. For who releases and takes as much again and again: versions.
+ * Shares add up; the holder keeps the number of its own, 0 at first, and gives it back with 0
+ * bytes. */
+void xci_keep(xorcast_context *context, uint64_t *share, uint64_t bytes);
 /* Takes a block off the account: what others keep is theirs to count. Any number of times. */
 void xci_disown(xorcast_context *context, void *memory);
 /* For memory that others allocate on the context's behalf: counts it against the scratch limit. */

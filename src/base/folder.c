@@ -21,8 +21,11 @@ static void facts_from(const struct stat *about, xci_file_facts *facts_out) {
     *facts_out = (xci_file_facts){S_ISREG(about->st_mode)   ? XCI_FILE_REGULAR
                                   : S_ISDIR(about->st_mode) ? XCI_FILE_DIRECTORY
                                                             : XCI_FILE_OTHER,
-                                  about->st_mode & 07777, (uint64_t)about->st_size,
-                                  (uint64_t)about->st_dev, (uint64_t)about->st_ino};
+                                  about->st_mode & 07777,
+                                  (uint64_t)about->st_size,
+                                  (uint64_t)about->st_dev,
+                                  (uint64_t)about->st_ino,
+                                  about->st_mtim.tv_sec * 1000000000 + about->st_mtim.tv_nsec};
 }
 
 xorcast_status xci_io_facts(xorcast_context *context, const char *path, bool of_link,
@@ -32,7 +35,7 @@ xorcast_status xci_io_facts(xorcast_context *context, const char *path, bool of_
     if (xci_io_injected() || fstatat(AT_FDCWD, path, &about, flags) != 0) {
         if (errno != ENOENT)
             return xci_io_fail(context, "stat", path);
-        *facts_out = (xci_file_facts){XCI_FILE_ABSENT, 0, 0, 0, 0};
+        *facts_out = (xci_file_facts){.kind = XCI_FILE_ABSENT};
         return XORCAST_OK;
     }
     facts_from(&about, facts_out);

@@ -18,6 +18,7 @@ typedef struct xci_file_facts {
     xci_file_kind kind;
     uint32_t mode; /* permission bits */
     uint64_t bytes, device, inode;
+    int64_t modified_ns; /* since 1970 */
 } xci_file_facts;
 
 /* Follows symbolic links, unless `of_link`. A path that does not exist is OK and ABSENT. */

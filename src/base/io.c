@@ -34,6 +34,10 @@ bool xci_io_injected(void) {
 xorcast_status xci_io_fail(xorcast_context *context, const char *verb, const char *path) {
     const int error = errno;
     const xci_place place = {XORCAST_NO_INDEX, XORCAST_NO_INDEX, error};
+    if (error == EACCES || error == EPERM || error == EROFS)
+        FAIL_AT(context, XORCAST_NO_PERMISSION, place,
+                "cannot %s %s: %s; let this user, or choose another place", verb, path,
+                strerror(error));
     const xorcast_status status =
         error == ENOENT || error == ENOTDIR ? XORCAST_NOT_FOUND : XORCAST_IO_FAILED;
     FAIL_AT(context, status, place, "cannot %s %s: %s", verb, path, strerror(error));
@@ -60,13 +64,21 @@ xorcast_status xci_io_open_read(xorcast_context *context, const char *path, int 
     return XORCAST_OK;
 }
 
-xorcast_status xci_io_create(xorcast_context *context, const char *path, int *fd_out) {
-    const int fd =
-        xci_io_injected() ? -1 : open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+static xorcast_status open_write(xorcast_context *context, const char *verb, const char *path,
+                                 int flags, int *fd_out) {
+    const int fd = xci_io_injected() ? -1 : open(path, O_RDWR | O_CLOEXEC | flags, 0666);
     if (fd < 0)
-        return xci_io_fail(context, "create", path);
+        return xci_io_fail(context, verb, path);
     *fd_out = fd;
     return XORCAST_OK;
+}
+
+xorcast_status xci_io_create(xorcast_context *context, const char *path, int *fd_out) {
+    return open_write(context, "create", path, O_CREAT | O_TRUNC, fd_out);
+}
+
+xorcast_status xci_io_open_again(xorcast_context *context, const char *path, int *fd_out) {
+    return open_write(context, "open again", path, O_NOFOLLOW, fd_out);
 }
 
 xorcast_status xci_io_read_at(xorcast_context *context, int fd, const char *path, uint64_t offset,

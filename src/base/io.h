@@ -10,6 +10,8 @@ xorcast_status xci_io_open_read(xorcast_context *context, const char *path, int 
                                 uint64_t *size_out);
 /* Creates or truncates. */
 xorcast_status xci_io_create(xorcast_context *context, const char *path, int *fd_out);
+/* A file that is there, for reading and writing; never through a symbolic link. */
+xorcast_status xci_io_open_again(xorcast_context *context, const char *path, int *fd_out);
 xorcast_status xci_io_read_at(xorcast_context *context, int fd, const char *path, uint64_t offset,
                               void *buffer, uint64_t count);
 xorcast_status xci_io_write_at(xorcast_context *context, int fd, const char *path, uint64_t offset,
@@ -26,7 +28,8 @@ void xci_io_close(int fd); /* negative is allowed */
 void xci_io_fail_after(int64_t n, bool persistent);
 
 /* For the other files of this module: does the hook say that this call fails (errno is set), and a
- * record of errno as "cannot VERB PATH": NOT_FOUND if there is no such file, else IO_FAILED. */
+ * record of errno as "cannot VERB PATH": NOT_FOUND if there is no such file, NO_PERMISSION, else
+ * IO_FAILED. */
 bool xci_io_injected(void);
 xorcast_status xci_io_fail(xorcast_context *context, const char *verb, const char *path);
 

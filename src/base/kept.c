@@ -70,10 +70,17 @@ bool xci_kept_put(xci_kept *kept, void *memory, uint64_t bytes) {
     return room;
 }
 
-void *xci_kept_shrink(xci_kept *kept, uint64_t limit) {
+void xci_kept_allow(xci_kept *kept, uint64_t *share, uint64_t bytes) {
     pthread_mutex_lock(&kept->lock);
-    kept->limit = limit;
-    void *memory = kept->bytes > limit ? unlink_block(kept, &kept->first) : NULL;
+    kept->limit += bytes - *share;
+    *share = bytes;
+    pthread_mutex_unlock(&kept->lock);
+}
+
+void *xci_kept_shrink(xci_kept *kept, bool all) {
+    pthread_mutex_lock(&kept->lock);
+    const bool some = kept->bytes > (all ? 0 : kept->limit);
+    void *memory = some ? unlink_block(kept, &kept->first) : NULL;
     pthread_mutex_unlock(&kept->lock);
     return memory;
 }

@@ -1,6 +1,7 @@
 /* Large blocks of memory that were released and wait for the next large allocation: memory taken
- * from the system anew costs more than filling it. Holds no more than its limit, 0 at first. Owns
- * what it holds until it is taken; does not know where it came from. Any thread. */
+ * from the system anew costs more than filling it. Holds no more than its limit, the sum of the
+ * shares of all that asked for some, 0 at first. Owns what it holds until it is taken; does not
+ * know where it came from. Any thread. */
 #ifndef XCI_KEPT_H
 #define XCI_KEPT_H
 
@@ -33,7 +34,10 @@ static inline uint64_t xci_kept_total(uint64_t bytes) {
 void *xci_kept_take(xci_kept *kept, uint64_t bytes);
 /* False: there is no room, the block stays the caller's. */
 bool xci_kept_put(xci_kept *kept, void *memory, uint64_t bytes);
-/* Any block, so that the caller can free all; NULL: none beyond the limit. Sets the limit first. */
-void *xci_kept_shrink(xci_kept *kept, uint64_t limit);
+/* Sets one holder's share of the limit; `*share` is what it was, 0 at first. */
+void xci_kept_allow(xci_kept *kept, uint64_t *share, uint64_t bytes);
+/* A block for the caller to free: any with `all`, else one as long as more than the limit is held.
+ * NULL: there is none. */
+void *xci_kept_shrink(xci_kept *kept, bool all);
 
 #endif

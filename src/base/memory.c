@@ -48,24 +48,26 @@ static void free_block(xci_shared *shared, void *memory) {
 }
 
 /* False: there was nothing to free. */
-static bool shrink_kept(xorcast_context *context, uint64_t limit) {
+static bool shrink_kept(xorcast_context *context, bool all) {
     bool freed = false;
-    for (void *memory; (memory = xci_kept_shrink(&context->shared->kept, limit)) != NULL;) {
+    for (void *memory; (memory = xci_kept_shrink(&context->shared->kept, all)) != NULL;) {
         free_block(context->shared, memory);
         freed = true;
     }
     return freed;
 }
 
-void xci_keep(xorcast_context *context, uint64_t bytes) {
-    (void)shrink_kept(context, bytes);
+void xci_keep(xorcast_context *context, uint64_t *share, uint64_t bytes) {
+    xci_kept_allow(&context->shared->kept, share, bytes);
+    (void)shrink_kept(context, false);
 }
 
 xorcast_status xci_account(xorcast_context *context, uint64_t bytes) {
     xci_shared *shared = context->shared;
     if (count_bytes(shared, bytes))
         return XORCAST_OK;
-    (void)shrink_kept(context, 0); /* another thread may have done it: counted again in any case */
+    (void)shrink_kept(context,
+                      true); /* another thread may have done it: counted again in any case */
     if (!count_bytes(shared, bytes))
         FAIL(context, XORCAST_NO_HOST_MEMORY,
              "%llu bytes more would pass the scratch limit of %llu; raise scratch_limit_bytes",
@@ -109,7 +111,7 @@ static xorcast_status allocate(xorcast_context *context, uint64_t bytes, bool ze
         return XORCAST_OK;
     TRY(xci_account(context, bytes));
     uint8_t *begin = system_allocate(&shared->options, whole, zeroed);
-    if (begin == NULL && shrink_kept(context, 0))
+    if (begin == NULL && shrink_kept(context, true))
         begin = system_allocate(&shared->options, whole, zeroed);
     if (begin == NULL) {
         atomic_fetch_sub(&shared->now_bytes, bytes);

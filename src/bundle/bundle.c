@@ -199,8 +199,7 @@ static xorcast_status take_regions(xorcast_bundle *bundle, xci_tensor *copy, uin
 static xci_region whole_region(const xci_tensor *tensor) {
     return (xci_region){.row_count = tensor->bytes / tensor->row_bytes,
                         .column_bytes = tensor->row_bytes,
-                        .pitch_bytes = tensor->row_bytes,
-                        .fd = -1};
+                        .pitch_bytes = tensor->row_bytes};
 }
 
 static xci_kind kind_of(const xorcast_tensor *tensor) {
@@ -234,7 +233,6 @@ static xorcast_status add_boxes(xorcast_bundle *bundle, const xorcast_tensor *te
                                         kind_of(tensor),
                                         replica,
                                         box->data,
-                                        -1,
                                         NULL,
                                         0};
         if (!replica)
@@ -325,8 +323,8 @@ xorcast_status xorcast_bundle_add(xorcast_bundle *bundle, const xorcast_tensor *
     return XORCAST_OK;
 }
 
-xorcast_status xci_bundle_add_file(xorcast_bundle *bundle, const xorcast_tensor *tensor, int fd,
-                                   const char *path, uint64_t offset) {
+xorcast_status xci_bundle_add_file(xorcast_bundle *bundle, const xorcast_tensor *tensor,
+                                   struct xci_file *file, uint64_t offset) {
     TRY(check_names(bundle, tensor));
     xci_tensor *copy;
     TRY(next_tensor(bundle, &copy));
@@ -334,9 +332,8 @@ xorcast_status xci_bundle_add_file(xorcast_bundle *bundle, const xorcast_tensor 
     if (tensor->bytes > 0) {
         TRY(take_regions(bundle, copy, 1));
         copy->regions[0] = whole_region(copy);
-        copy->regions[0].kind = fd < 0 ? XCI_KIND_ZERO : XCI_KIND_FILE;
-        copy->regions[0].fd = fd;
-        copy->regions[0].path = path;
+        copy->regions[0].kind = file == NULL ? XCI_KIND_ZERO : XCI_KIND_FILE;
+        copy->regions[0].file = file;
         copy->regions[0].offset = offset;
     }
     copy->simple = copy->counted = true;

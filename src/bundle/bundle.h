@@ -42,8 +42,7 @@ typedef struct xci_region {
     xci_kind kind;
     bool replica;
     uint8_t *data;      /* HOST, DEVICE */
-    int fd;             /* FILE: the descriptor stays the caller's */
-    const char *path;   /* FILE: for messages */
+    struct xci_file *file; /* FILE: the caller's */
     uint64_t offset;    /* FILE: of the box's first byte */
 } xci_region;
 
@@ -147,10 +146,10 @@ xorcast_status xci_tensor_read(xorcast_bundle *bundle, uint64_t tensor, uint64_t
 const char *xci_chunk_words(const xorcast_bundle *bundle, uint64_t chunk, char *text,
                             size_t text_bytes);
 
-/* As xorcast_bundle_add for bytes that lie in a file from `offset` on, or nowhere (fd < 0: zeros).
- * `path` must outlive the bundle. */
-xorcast_status xci_bundle_add_file(xorcast_bundle *bundle, const xorcast_tensor *tensor, int fd,
-                                   const char *path, uint64_t offset);
+/* As xorcast_bundle_add for bytes that lie in a file from `offset` on, or nowhere (NULL: zeros).
+ * The file must outlive the bundle. */
+xorcast_status xci_bundle_add_file(xorcast_bundle *bundle, const xorcast_tensor *tensor,
+                                   struct xci_file *file, uint64_t offset);
 
 /* A sealed bundle of the same layout over other host memory: each tensor simple, its bytes at
  * regions[t].data, NULL at first. It must not outlive `bundle`. */

@@ -6,7 +6,7 @@
 
 #include "backend/device.h"
 #include "base/bytes.h"
-#include "base/io.h"
+#include "base/open_files.h"
 
 static void visit_rows(const xci_tensor *tensor, const xci_region *region, uint64_t offset,
                        uint64_t end, xci_span_visit visit, void *user) {
@@ -73,8 +73,8 @@ static void read_span(void *user, const xci_span *span) {
     else if (region->kind == XCI_KIND_DEVICE)
         r->status = fetch(r->context, out, region->data + span->at, span->bytes);
     else
-        r->status = xci_io_read_at(r->context, region->fd, region->path, region->offset + span->at,
-                                   out, span->bytes);
+        r->status =
+            xci_file_read_at(r->context, region->file, region->offset + span->at, out, span->bytes);
 }
 
 xorcast_status xci_tensor_read(xorcast_bundle *bundle, uint64_t tensor, uint64_t offset,

@@ -16,8 +16,7 @@ static void set_regions(xorcast_bundle *twin) {
             continue;
         twin->regions[t] = (xci_region){.row_count = tensor->bytes / tensor->row_bytes,
                                         .column_bytes = tensor->row_bytes,
-                                        .pitch_bytes = tensor->row_bytes,
-                                        .fd = -1};
+                                        .pitch_bytes = tensor->row_bytes};
         tensor->regions = &twin->regions[t];
         tensor->region_count = 1;
     }

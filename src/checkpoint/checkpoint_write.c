@@ -8,7 +8,6 @@
 #include "base/arena.h"
 #include "base/bytes.h"
 #include "base/folder.h"
-#include "base/io.h"
 #include "bundle/window.h"
 #include "checkpoint/index.h"
 #include "checkpoint/paths.h"
@@ -101,13 +100,12 @@ static xorcast_status arrange(plan *p) {
 
 /* ---- Writing ---- */
 
-static xorcast_status write_tensor(plan *p, uint64_t tensor, int fd, const char *path,
-                                   uint64_t offset) {
+static xorcast_status write_tensor(plan *p, uint64_t tensor, xci_file *file, uint64_t offset) {
     const uint64_t bytes = p->bundle->tensors[tensor].bytes;
     for (uint64_t done = 0; done < bytes;) {
         const uint64_t count = xci_min(WINDOW_BYTES, bytes - done);
         TRY(xci_tensor_read(p->bundle, tensor, done, count, p->window.bytes));
-        TRY(xci_io_write_at(p->bundle->context, fd, path, offset + done, p->window.bytes, count));
+        TRY(xci_file_write_at(p->bundle->context, file, offset + done, p->window.bytes, count));
         done += count;
     }
     return XORCAST_OK;
@@ -118,8 +116,7 @@ static xorcast_status write_shard(plan *p, uint32_t shard, const uint64_t *first
                                   const uint64_t *end, xci_buffer *header) {
     const uint64_t count = (uint64_t)(end - first);
     void *memory;
-    int fd;
-    const char *path;
+    xci_file *file;
     TRY(xci_arena_take(p->arena, count * sizeof(xci_entry), &memory));
     xci_entry *entries = memory;
     uint64_t bytes = 0;
@@ -129,11 +126,10 @@ static xorcast_status write_shard(plan *p, uint32_t shard, const uint64_t *first
     }
     header->size = 0;
     TRY(xci_safetensors_put_header(header, entries, count));
-    TRY(xci_replacement_create(p->replacement, p->names[shard], 0, header->size + bytes, &fd,
-                               &path));
-    TRY(xci_io_write_at(p->bundle->context, fd, path, 0, header->bytes, header->size));
+    TRY(xci_replacement_create(p->replacement, p->names[shard], 0, header->size + bytes, &file));
+    TRY(xci_file_write_at(p->bundle->context, file, 0, header->bytes, header->size));
     for (uint64_t i = 0; i < count; i++)
-        TRY(write_tensor(p, first[i], fd, path, entries[i].offset));
+        TRY(write_tensor(p, first[i], file, entries[i].offset));
     return XORCAST_OK;
 }
 
@@ -153,13 +149,12 @@ static xorcast_status write_shards(plan *p) {
 
 static xorcast_status write_index(plan *p) {
     xci_buffer index = {.context = p->bundle->context};
-    int fd;
-    const char *path;
+    xci_file *file;
     xorcast_status status = xci_index_put(&index, p->entries, p->bundle->tensor_count, p->names);
     if (status == XORCAST_OK)
-        status = xci_replacement_create(p->replacement, XCI_INDEX_NAME, 0, index.size, &fd, &path);
+        status = xci_replacement_create(p->replacement, XCI_INDEX_NAME, 0, index.size, &file);
     if (status == XORCAST_OK)
-        status = xci_io_write_at(index.context, fd, path, 0, index.bytes, index.size);
+        status = xci_file_write_at(index.context, file, 0, index.bytes, index.size);
     xci_buffer_free(&index);
     return status;
 }

@@ -179,7 +179,6 @@ static xorcast_status read_shards(xci_files *files, xci_reader *reader) {
     target->shards = table;
     for (uint64_t i = 0; i < count && !reader->bad; i++) {
         xci_shard *shard = &target->shards[i];
-        shard->fd = -1;
         shard->name = "";
         if (target->directory)
             TRY(read_name(files, reader, XCI_NAME_SHARD, i > 0 ? shard[-1].name : NULL,
@@ -207,7 +206,6 @@ static xorcast_status read_sides(xci_files *files, xci_reader *reader) {
     target->sides = table;
     for (uint64_t i = 0; i < count && !reader->bad; i++) {
         xci_side *side = &target->sides[i];
-        side->fd = -1;
         TRY(read_name(files, reader, XCI_NAME_SIDE, i > 0 ? side[-1].name : NULL, &side->name));
         const uint8_t how = xci_read8(reader);
         side->bytes = xci_read_varint(reader);
@@ -314,6 +312,10 @@ static xorcast_status header_of_base(xci_files *files, const xci_listing *base, 
                                      uint8_t **header_out) {
     const xci_shard *same = xci_listing_shard(base, shard->name);
     void *memory;
+    if (same == NULL && base->directory != files->target.directory)
+        FAIL(files->context, XORCAST_BASE_MISMATCH, "the delta starts from %s; name that, not %s",
+             base->directory ? "a single file" : "a directory",
+             base->directory ? "a directory" : "a file in it");
     if (same == NULL ||
         memcmp(&same->header_hash, &shard->header_hash, sizeof same->header_hash) != 0)
         FAIL(files->context, XORCAST_BASE_MISMATCH,

@@ -5,8 +5,6 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "base/folder.h"
-#include "base/io.h"
 #include "bundle/bundle.h"
 #include "checkpoint/index.h"
 #include "checkpoint/paths.h"
@@ -18,10 +16,8 @@ xorcast_status xci_listing_create(xorcast_context *context, xci_listing *listing
 }
 
 void xci_listing_free(xci_listing *listing) {
-    for (uint64_t i = 0; i < listing->shard_count; i++)
-        xci_io_close(listing->shards[i].fd);
-    for (uint64_t i = 0; i < listing->side_count; i++)
-        xci_io_close(listing->sides[i].fd);
+    xci_open_files_destroy(listing->files);
+    listing->files = NULL;
     listing->shard_count = listing->side_count = 0;
     xci_entries_free(&listing->entries);
     xci_arena_destroy(listing->arena);
@@ -50,26 +46,13 @@ const xci_side *xci_listing_side(const xci_listing *listing, const char *name) {
 
 /* ---- Files ---- */
 
-static xorcast_status open_file(xorcast_context *context, const char *path, int *fd_out,
-                                xci_file_facts *facts_out) {
-    uint64_t bytes;
-    TRY(xci_io_open_read(context, path, fd_out, &bytes));
-    const xorcast_status status = xci_io_facts_of(context, *fd_out, path, facts_out);
-    if (status < 0) {
-        xci_io_close(*fd_out);
-        *fd_out = -1;
-    }
-    return status;
-}
-
 xorcast_status xci_shard_read_header(xorcast_context *context, const xci_shard *shard,
                                      uint8_t *out) {
-    return xci_io_read_at(context, shard->fd, shard->path, XCI_HEADER_PREFIX, out,
-                          shard->header_bytes);
+    return xci_file_read_at(context, shard->file, XCI_HEADER_PREFIX, out, shard->header_bytes);
 }
 
 xorcast_status xci_side_read(xorcast_context *context, const xci_side *side, uint8_t *out) {
-    return xci_io_read_at(context, side->fd, side->path, 0, out, side->bytes);
+    return xci_file_read_at(context, side->file, 0, out, side->bytes);
 }
 
 xorcast_status xci_side_check(xorcast_context *context, const xci_side *side) {
@@ -108,7 +91,7 @@ static xorcast_status read_shard(xci_listing *listing, xci_shard *shard, uint32_
         FAIL(context, XORCAST_DATA_TRUNCATED,
              "%s has %llu bytes, too few for a safetensors file; fetch it again", shard->path,
              (unsigned long long)shard->file_bytes);
-    TRY(xci_io_read_at(context, shard->fd, shard->path, 0, prefix, sizeof prefix));
+    TRY(xci_file_read_at(context, shard->file, 0, prefix, sizeof prefix));
     TRY(xci_safetensors_length(context, shard->path, prefix, shard->file_bytes,
                                &shard->header_bytes));
     TRY(xci_allocate(context, shard->header_bytes, &header));
@@ -122,8 +105,8 @@ static xorcast_status read_shard(xci_listing *listing, xci_shard *shard, uint32_
 static xorcast_status add_shard(xci_listing *listing, const char *name, const char *path) {
     xci_shard *shard = &listing->shards[listing->shard_count];
     xci_file_facts facts;
-    *shard = (xci_shard){.name = name, .path = path, .fd = -1};
-    TRY(open_file(listing->context, path, &shard->fd, &facts));
+    *shard = (xci_shard){.name = name, .path = path};
+    TRY(xci_file_open(listing->files, path, &shard->file, &facts));
     listing->shard_count++;
     shard->mode = facts.mode;
     shard->file_bytes = facts.bytes;
@@ -133,8 +116,8 @@ static xorcast_status add_shard(xci_listing *listing, const char *name, const ch
 static xorcast_status add_side(xci_listing *listing, const char *name, const char *path) {
     xci_side *side = &listing->sides[listing->side_count];
     xci_file_facts facts;
-    *side = (xci_side){.name = name, .path = path, .fd = -1};
-    TRY(open_file(listing->context, path, &side->fd, &facts));
+    *side = (xci_side){.name = name, .path = path};
+    TRY(xci_file_open(listing->files, path, &side->file, &facts));
     listing->side_count++;
     side->mode = facts.mode;
     side->bytes = facts.bytes;
@@ -192,6 +175,7 @@ static xorcast_status open_folder(xci_listing *listing, const char *folder) {
 static xorcast_status open_path(xci_listing *listing, const char *path) {
     const char *trimmed;
     xci_file_facts facts;
+    TRY(xci_open_files_create(listing->context, &listing->files));
     TRY(xci_path_trim(listing->arena, path, &trimmed));
     TRY(xci_io_facts(listing->context, trimmed, false, &facts));
     if (facts.kind == XCI_FILE_ABSENT)
@@ -245,9 +229,9 @@ static xorcast_status add_entry(xorcast_bundle *bundle, const xci_entry *entry,
     tensor.rank = entry->rank;
     tensor.bytes = entry->bytes;
     if (place == NULL)
-        return xci_bundle_add_file(bundle, &tensor, -1, NULL, 0);
+        return xci_bundle_add_file(bundle, &tensor, NULL, 0);
     const xci_shard *shard = &files->shards[place->shard];
-    return xci_bundle_add_file(bundle, &tensor, shard->fd, shard->path, place->offset);
+    return xci_bundle_add_file(bundle, &tensor, shard->file, place->offset);
 }
 
 static xorcast_status add_entries(const xci_listing *listing, const xci_listing *source,

@@ -6,11 +6,12 @@
  * directories are not part of the checkpoint; all other files are side files: configuration,
  * tokenizer, the index.
  *
- * Owns names, tables and open descriptors. Does not own the bytes of tensors. */
+ * Owns names, tables and the files' descriptors. Does not own the bytes of tensors. */
 #ifndef XCI_LISTING_H
 #define XCI_LISTING_H
 
 #include "base/hash.h"
+#include "base/open_files.h"
 #include "checkpoint/safetensors.h"
 
 #define XCI_SIDE_FILE_MAX (UINT64_C(64) << 20) /* tokenizers reach 35 MB, indexes 20 MB */
@@ -18,7 +19,7 @@
 
 typedef struct xci_shard {
     const char *name, *path; /* name is "" in a checkpoint that is one file */
-    int fd;                  /* -1: not on disk */
+    xci_file *file;          /* NULL: not on disk */
     uint32_t mode;
     uint64_t file_bytes, header_bytes; /* the header without its 8 bytes of length */
     xci_hash header_hash;
@@ -27,7 +28,7 @@ typedef struct xci_shard {
 
 typedef struct xci_side {
     const char *name, *path;
-    int fd; /* -1: not on disk */
+    xci_file *file; /* NULL: not on disk */
     uint32_t mode;
     uint64_t bytes;
     const uint8_t *content; /* told by a delta: the bytes; else NULL */
@@ -36,6 +37,7 @@ typedef struct xci_side {
 typedef struct xci_listing {
     xorcast_context *context;
     xci_arena *arena;
+    xci_open_files *files; /* of shards and sides; NULL for what a delta tells */
     bool directory;
     xci_shard *shards; /* by name */
     uint64_t shard_count;

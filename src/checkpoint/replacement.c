@@ -9,11 +9,13 @@
 #include "checkpoint/paths.h"
 #include "checkpoint/recovery.h"
 
+#define OWNER_WRITES 0600u
 #define CLAIM_TIMEOUT_MS 2000u /* a reader that discards leftovers holds the claim for a moment */
 
 typedef struct staged {
     const char *name, *path;
-    int fd;
+    xci_file *file;
+    uint32_t mode; /* 0: as it was created */
 } staged;
 
 typedef struct name_list {
@@ -28,6 +30,7 @@ struct xci_replacement {
     bool directory;
     bool made; /* the directory is ours to remove again */
     int claim;
+    xci_open_files *open_files;
     staged *files;
     uint64_t file_count, file_capacity;
     name_list removals;
@@ -66,6 +69,7 @@ static xorcast_status claim(xci_replacement *r) {
 
 static xorcast_status begin(xci_replacement *r, const char *path) {
     TRY(xci_arena_create(r->context, &r->arena));
+    TRY(xci_open_files_create(r->context, &r->open_files));
     TRY(xci_path_trim(r->arena, path, &r->path));
     TRY(xci_stage_path(r->context, r->arena, r->path, r->directory, &r->stage));
     TRY(check_place(r));
@@ -101,16 +105,6 @@ xorcast_status xci_replacement_check_space(xci_replacement *r, uint64_t bytes) {
     return XORCAST_OK;
 }
 
-static xorcast_status note_file(xci_replacement *r, const char *name, const char *path, int fd) {
-    void *memory = r->files;
-    const xorcast_status status =
-        xci_reserve(r->context, &memory, &r->file_capacity, (r->file_count + 1) * sizeof(staged));
-    r->files = memory;
-    TRY(status);
-    r->files[r->file_count++] = (staged){name, path, fd};
-    return XORCAST_OK;
-}
-
 /* Changes `*mode` to that of the file that stands at the place of `name`, if there is one. */
 static xorcast_status replaced_mode(xci_replacement *r, const char *name, uint32_t *mode) {
     const char *place = r->path;
@@ -124,26 +118,22 @@ static xorcast_status replaced_mode(xci_replacement *r, const char *name, uint32
 }
 
 xorcast_status xci_replacement_create(xci_replacement *r, const char *name, uint32_t mode,
-                                      uint64_t bytes, int *fd_out, const char **path_out) {
-    const char *path;
-    int fd;
+                                      uint64_t bytes, xci_file **file_out) {
+    staged made = {.mode = mode};
     void *kept;
     if (!r->directory)
         name = "file";
     TRY(xci_arena_copy(r->arena, name, strlen(name) + 1, &kept));
-    TRY(xci_path_join(r->arena, r->stage, name, &path));
-    TRY(xci_io_create(r->context, path, &fd));
-    const xorcast_status status = note_file(r, kept, path, fd);
-    if (status < 0) {
-        xci_io_close(fd);
-        return status;
-    }
-    TRY(replaced_mode(r, name, &mode));
-    if (mode != 0)
-        TRY(xci_io_set_mode(r->context, fd, path, mode));
-    TRY(xci_io_set_size(r->context, fd, path, bytes));
-    *fd_out = fd;
-    *path_out = path;
+    made.name = kept;
+    TRY(xci_path_join(r->arena, r->stage, name, &made.path));
+    TRY(xci_grow(r->context, &r->files, &r->file_capacity, (r->file_count + 1) * sizeof(staged)));
+    TRY(xci_file_create(r->open_files, made.path, &made.file));
+    TRY(replaced_mode(r, name, &made.mode));
+    r->files[r->file_count++] = made;
+    if (made.mode != 0) /* may be read-only: not before it is written */
+        TRY(xci_file_set_mode(r->context, made.file, made.mode | OWNER_WRITES));
+    TRY(xci_file_set_size(r->context, made.file, bytes));
+    *file_out = made.file;
     return XORCAST_OK;
 }
 
@@ -161,8 +151,8 @@ xorcast_status xci_replacement_remove(xci_replacement *r, const char *name) {
 /* ---- Ending ---- */
 
 static void close_files(xci_replacement *r) {
-    for (uint64_t i = 0; i < r->file_count; i++)
-        xci_io_close(r->files[i].fd);
+    xci_open_files_destroy(r->open_files);
+    r->open_files = NULL;
     r->file_count = 0;
 }
 
@@ -203,8 +193,12 @@ void xci_replacement_abort(xci_replacement *r) {
 }
 
 static xorcast_status sync_files(xci_replacement *r) {
-    for (uint64_t i = 0; i < r->file_count; i++)
-        TRY(xci_io_sync(r->context, r->files[i].fd, r->files[i].path));
+    for (uint64_t i = 0; i < r->file_count; i++) {
+        const staged *made = &r->files[i];
+        if (made->mode != 0)
+            TRY(xci_file_set_mode(r->context, made->file, made->mode));
+        TRY(xci_file_sync(r->context, made->file));
+    }
     return XORCAST_OK;
 }
 

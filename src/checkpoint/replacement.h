@@ -1,13 +1,13 @@
 /* Writing a checkpoint atomically: new files are staged, then all of them appear at once.
  *
- *     begin -> { create, write through the descriptor } -> remove ... -> finish, or abort
+ *     begin -> { create, write } -> remove ... -> finish, or abort
  *
- * Owns the staged files and their descriptors. Does not know what is in them. How a crash at any
+ * Owns the staged files. Does not know what is in them. How a crash at any
  * point ends is recovery.h's. */
 #ifndef XCI_REPLACEMENT_H
 #define XCI_REPLACEMENT_H
 
-#include "base/arena.h"
+#include "base/open_files.h"
 
 typedef struct xci_replacement xci_replacement;
 
@@ -22,10 +22,10 @@ xorcast_status xci_replacement_check_space(xci_replacement *replacement, uint64_
 
 /* Stages a file of this size, with the permissions of the file that it will replace; if there is
  * none, with `mode`; if that is 0, with the process's default ones. `name` is a file of the
- * directory; of a checkpoint that is one file, it is not looked at. The descriptor stays the
- * replacement's, `path_out` is for messages. */
+ * directory; of a checkpoint that is one file, it is not looked at. The file stays the
+ * replacement's. */
 xorcast_status xci_replacement_create(xci_replacement *replacement, const char *name, uint32_t mode,
-                                      uint64_t bytes, int *fd_out, const char **path_out);
+                                      uint64_t bytes, xci_file **file_out);
 /* Finish will remove this file. Directories only. */
 xorcast_status xci_replacement_remove(xci_replacement *replacement, const char *name);
 

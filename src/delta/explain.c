@@ -33,14 +33,10 @@ static xorcast_status count_parts(xci_delta_reader *reader, xci_part_records *re
                                   xci_group_reader *group, xorcast_delta_choices *choices) {
     uint64_t last_group = UINT64_MAX;
     while (reader->next_part < reader->manifest.info.part_count) {
-        const uint64_t index = reader->next_part;
-        const uint8_t *bytes;
-        uint64_t count;
-        TRY(xci_delta_reader_part(reader, &bytes, &count));
-        TRY(xci_part_parse(reader->context, &reader->manifest, index, bytes, count, last_group,
-                           records));
+        TRY(xci_delta_reader_records(reader, last_group, records));
         for (uint64_t i = 0; i < records->count; i++)
-            TRY(count_record(group, &records->records[i], choices));
+            TRY(xci_source_blame(reader->source,
+                                 count_record(group, &records->records[i], choices)));
         last_group = records->records[records->count - 1].group;
     }
     return XORCAST_OK;

@@ -1,6 +1,7 @@
 /* Fold: several consecutive deltas to one, without weights. XOR of masks, chunk by chunk; a chunk
  * that was changed and changed back is left out. One group at a time, its chunks spread over the
  * pool. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,9 +90,11 @@ static xorcast_status measure_entry(void *user, uint64_t index, uint32_t worker)
 }
 
 static xorcast_status bad_block(const fold_job *job, const fold_entry *entry) {
-    FAIL(job->context, XORCAST_DATA_CORRUPT,
-         "group %llu, chunk %u of it: the block does not decode; fetch the delta again",
-         (unsigned long long)job->group, entry->block->chunk);
+    const xorcast_status status =
+        xci_fail(job->context, XORCAST_DATA_CORRUPT, XCI_NOWHERE,
+                 "group %llu, chunk %u of it: the block does not decode; fetch the delta again",
+                 (unsigned long long)job->group, entry->block->chunk);
+    return xci_source_blame(job->inputs[entry->input].reader.source, status);
 }
 
 static xorcast_status decode(const fold_job *job, const fold_entry *entry, uint8_t *mask) {
@@ -142,7 +145,8 @@ static xorcast_status list_entries(fold_job *job) {
             continue;
         const xci_record *record = &input->records.records[input->next];
         const uint8_t *bytes;
-        TRY(xci_group_read(&input->group, XCI_NOWHERE, record, &bytes));
+        TRY(xci_source_blame(input->reader.source,
+                             xci_group_read(&input->group, XCI_NOWHERE, record, &bytes)));
         TRY(xci_grow(job->context, &job->entries, &job->entries_capacity,
                      (job->entry_count + record->block_count) * sizeof(fold_entry)));
         for (uint32_t b = 0; b < record->block_count; b++) {
@@ -240,17 +244,11 @@ static xorcast_status write_group(fold_job *job, xci_delta_writer *out) {
 /* ---- All groups ---- */
 
 /* Makes sure that the input's next record is at hand, if there is one. */
-static xorcast_status advance(fold_job *job, fold_input *input) {
+static xorcast_status advance(fold_input *input) {
     xci_delta_reader *reader = &input->reader;
     while (input->next == input->records.count &&
            reader->next_part < reader->manifest.info.part_count) {
-        const uint8_t *bytes;
-        uint64_t count;
-        const uint64_t index = reader->next_part;
-        TRY(xci_delta_reader_part(reader, &bytes, &count));
-        TRY(xci_part_parse(job->context, &reader->manifest, index, bytes, count, input->last_group,
-                           &input->records));
-        TRY(xci_part_check(job->context, &reader->manifest, index, bytes, count));
+        TRY(xci_delta_reader_records(reader, input->last_group, &input->records));
         input->next = 0;
     }
     return XORCAST_OK;
@@ -261,7 +259,7 @@ static xorcast_status next_group(fold_job *job, bool *found_out) {
     *found_out = false;
     for (uint64_t i = 0; i < job->input_count; i++) {
         fold_input *input = &job->inputs[i];
-        TRY(advance(job, input));
+        TRY(advance(input));
         if (input->next == input->records.count)
             continue;
         const uint64_t group = input->records.records[input->next].group;
@@ -308,33 +306,48 @@ static xorcast_status fold_groups(fold_job *job, const xorcast_delta_options *op
 
 /* ---- The chain ---- */
 
-static xorcast_status check_link(xorcast_context *context, const xci_manifest *a,
-                                 const xci_manifest *b, uint64_t at) {
-    if (strcmp(a->info.target.run, b->info.base.run) != 0)
-        FAIL(context, XORCAST_RUN_MISMATCH,
-             "delta %llu is of run '%s', the one before of run '%s'; fold deltas of one run",
-             (unsigned long long)at, b->info.base.run, a->info.target.run);
-    if (a->info.target.step != b->info.base.step)
-        FAIL(context, XORCAST_VERSION_ORDER,
-             "delta %llu starts from step %lld where the one before leads to %lld; give them in "
-             "order, oldest first",
-             (unsigned long long)at, (long long)b->info.base.step, (long long)a->info.target.step);
-    if (memcmp(&a->info.target.digest, &b->info.base.digest, sizeof(xorcast_digest)) != 0)
-        FAIL(context, XORCAST_BASE_MISMATCH,
-             "delta %llu starts from other bytes than the one before leads to; give them in "
-             "order, oldest first",
-             (unsigned long long)at);
-    if (memcmp(a->info.target_fingerprint, b->info.base_fingerprint,
-               sizeof a->info.target_fingerprint) != 0 ||
-        a->info.chunk_bytes != b->info.chunk_bytes || a->info.group_bytes != b->info.group_bytes ||
-        a->layout_group_count != b->layout_group_count)
-        FAIL(context, XORCAST_LAYOUT_MISMATCH,
-             "delta %llu is of another layout than the one before", (unsigned long long)at);
-    if (memcmp(b->info.base_fingerprint, b->info.target_fingerprint,
-               sizeof b->info.base_fingerprint) != 0)
-        FAIL(context, XORCAST_UNSUPPORTED,
-             "delta %llu changes the layout; apply the deltas up to it, then fold the rest",
-             (unsigned long long)at);
+/* What a delta is called in messages. */
+typedef struct fold_label {
+    char text[304];
+} fold_label;
+
+static fold_label label(const fold_job *job, uint64_t at) {
+    const char *name = job->inputs[at].reader.source->name;
+    fold_label out;
+    if (name != NULL)
+        snprintf(out.text, sizeof out.text, "%s", name);
+    else
+        snprintf(out.text, sizeof out.text, "delta %llu", (unsigned long long)at);
+    return out;
+}
+
+static xorcast_status check_link(const fold_job *job, uint64_t at) {
+    const xorcast_delta_info *a = &job->inputs[at - 1].reader.manifest.info,
+                             *b = &job->inputs[at].reader.manifest.info;
+    if (strcmp(a->target.run, b->base.run) != 0)
+        FAIL(job->context, XORCAST_RUN_MISMATCH,
+             "%s is of run '%s', the one before of run '%s'; fold deltas of one run",
+             label(job, at).text, b->base.run, a->target.run);
+    if (a->target.step != b->base.step)
+        FAIL(job->context, XORCAST_VERSION_ORDER,
+             "%s starts from step %lld where the one before leads to %lld; give them in order, "
+             "oldest first",
+             label(job, at).text, (long long)b->base.step, (long long)a->target.step);
+    if (memcmp(&a->target.digest, &b->base.digest, sizeof(xorcast_digest)) != 0)
+        FAIL(job->context, XORCAST_BASE_MISMATCH,
+             "%s starts from other bytes than the one before leads to; give them in order, oldest "
+             "first",
+             label(job, at).text);
+    if (memcmp(a->target_fingerprint, b->base_fingerprint, sizeof a->target_fingerprint) != 0 ||
+        a->chunk_bytes != b->chunk_bytes || a->group_bytes != b->group_bytes ||
+        job->inputs[at - 1].reader.manifest.layout_group_count !=
+            job->inputs[at].reader.manifest.layout_group_count)
+        FAIL(job->context, XORCAST_LAYOUT_MISMATCH, "%s is of another layout than the one before",
+             label(job, at).text);
+    if (memcmp(b->base_fingerprint, b->target_fingerprint, sizeof b->base_fingerprint) != 0)
+        FAIL(job->context, XORCAST_UNSUPPORTED,
+             "%s changes the layout; apply the deltas up to it, then fold the rest",
+             label(job, at).text);
     return XORCAST_OK;
 }
 
@@ -350,12 +363,11 @@ static xorcast_status open_inputs(fold_job *job, const xorcast_source *sources) 
         if (input->reader.manifest.info.needs_old_weights)
             FAIL(
                 job->context, XORCAST_UNSUPPORTED,
-                "delta %llu can be decoded only beside the weights that it starts from; fold plain "
-                "deltas, or apply this one",
-                (unsigned long long)i);
+                "%s can be decoded only beside the weights that it starts from; fold plain deltas, "
+                "or apply this one",
+                label(job, i).text);
         if (i > 0)
-            TRY(check_link(job->context, &job->inputs[i - 1].reader.manifest,
-                           &input->reader.manifest, i));
+            TRY(check_link(job, i));
     }
     return XORCAST_OK;
 }
@@ -407,9 +419,9 @@ static xorcast_status fold_attachments(fold_job *job, xci_manifest *manifest, ui
         const xci_manifest *input = &job->inputs[i].reader.manifest;
         if (i > 0 && input->info.has_files != job->inputs[0].reader.manifest.info.has_files)
             FAIL(job->context, XORCAST_UNSUPPORTED,
-                 "delta %llu is of checkpoint files and another is not; fold deltas of one "
+                 "of %s and the first delta only one is of checkpoint files; fold deltas of one "
                  "kind",
-                 (unsigned long long)i);
+                 label(job, i).text);
         if (!input->info.has_files)
             continue;
         if (i == 0) {

@@ -3,6 +3,24 @@
 
 #include <string.h>
 
+#define NAME_BYTES 300 /* of a source, that messages have room for */
+
+static bool begins_with_name(const char *text, const char *name) {
+    const size_t bytes = strnlen(name, NAME_BYTES);
+    return strncmp(text, name, bytes) == 0 && text[bytes] == ':';
+}
+
+xorcast_status xci_source_blame(const xorcast_source *source, xorcast_status status) {
+    const xci_failure *failure = xci_thread_failure();
+    const bool about_bytes = status == XORCAST_IO_FAILED ||
+                             (status <= XORCAST_DATA_TRUNCATED && status >= XORCAST_DATA_LIMIT);
+    if (!about_bytes || source->name == NULL || failure->context == NULL ||
+        failure->error.status != status || begins_with_name(failure->error.text, source->name))
+        return status;
+    return xci_fail_from(failure->context, status, &failure->error, "%.*s: %s", NAME_BYTES,
+                         source->name, failure->error.text);
+}
+
 static xorcast_status read_source(xorcast_context *context, const xorcast_source *source,
                                   uint64_t offset, void *out, uint64_t count) {
     if (source->bytes != NULL) {
@@ -53,7 +71,7 @@ xorcast_status xci_delta_reader_open(xorcast_context *context, const xorcast_sou
         (xci_delta_reader){.context = context, .source = source, .next_offset = XCI_HEAD_BYTES};
     if (source == NULL || (source->bytes == NULL && source->read == NULL))
         FAIL(context, XORCAST_BAD_ARGUMENT, "the source has neither bytes nor a read call");
-    const xorcast_status status = read_manifest(reader);
+    const xorcast_status status = xci_source_blame(source, read_manifest(reader));
     if (status < 0)
         xci_delta_reader_close(reader);
     return status;
@@ -106,7 +124,8 @@ xorcast_status xci_delta_reader_part(xci_delta_reader *reader, const uint8_t **b
             xci_reserve(reader->context, &memory, &reader->part_capacity, count);
         reader->part_bytes = memory;
         TRY(status);
-        TRY(read_source(reader->context, reader->source, reader->next_offset, memory, count));
+        TRY(xci_source_blame(reader->source, read_source(reader->context, reader->source,
+                                                         reader->next_offset, memory, count)));
         bytes = memory;
     }
     reader->next_part++;
@@ -185,4 +204,19 @@ xorcast_status xci_part_parse(xorcast_context *context, const xci_manifest *mani
         TRY(xci_record_check(context, XCI_NOWHERE, &records->records[i]));
     }
     return XORCAST_OK;
+}
+
+static xorcast_status read_records(xci_delta_reader *reader, uint64_t after,
+                                   xci_part_records *records) {
+    const uint64_t index = reader->next_part;
+    const uint8_t *bytes;
+    uint64_t count;
+    TRY(xci_delta_reader_part(reader, &bytes, &count));
+    TRY(xci_part_check(reader->context, &reader->manifest, index, bytes, count));
+    return xci_part_parse(reader->context, &reader->manifest, index, bytes, count, after, records);
+}
+
+xorcast_status xci_delta_reader_records(xci_delta_reader *reader, uint64_t after,
+                                        xci_part_records *records) {
+    return xci_source_blame(reader->source, read_records(reader, after, records));
 }

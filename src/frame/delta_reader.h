@@ -20,10 +20,14 @@ typedef struct xci_delta_reader {
 xorcast_status xci_delta_reader_open(xorcast_context *context, const xorcast_source *source,
                                      xci_delta_reader *reader);
 void xci_delta_reader_close(xci_delta_reader *reader);
-/* The next part's bytes, checked; valid until the next call. There must be one: next_part <
+/* The next part's bytes, not checked; valid until the next call. There must be one: next_part <
  * part_count. */
 xorcast_status xci_delta_reader_part(xci_delta_reader *reader, const uint8_t **bytes_out,
                                      uint64_t *count_out);
+
+/* Passes `status` on. A failure that is the fault of the source's bytes, and that this thread
+ * recorded last, gets the source's name in front, unless it has it. */
+xorcast_status xci_source_blame(const xorcast_source *source, xorcast_status status);
 
 /* Checks a part's bytes against its entry in the manifest. */
 xorcast_status xci_part_check(xorcast_context *context, const xci_manifest *manifest,
@@ -53,5 +57,9 @@ xorcast_status xci_part_parse(xorcast_context *context, const xci_manifest *mani
                               uint64_t index, const uint8_t *bytes, uint64_t count, uint64_t after,
                               xci_part_records *records);
 void xci_part_records_free(xorcast_context *context, xci_part_records *records);
+
+/* The next part of a reader, checked and parsed. The records are valid until the next call. */
+xorcast_status xci_delta_reader_records(xci_delta_reader *reader, uint64_t after,
+                                        xci_part_records *records);
 
 #endif

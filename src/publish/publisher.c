@@ -28,6 +28,7 @@ struct xorcast_publisher {
     uint64_t open_step;
     bool is_open;            /* between begin and finish */
     bool spoiled;            /* a put failed: the open version can only be dropped */
+    uint64_t keeps;          /* its share of memory that stays with the context */
     xorcast_publisher_stats stats;
 };
 
@@ -167,7 +168,7 @@ void xorcast_publisher_close(xorcast_publisher *publisher) {
     xci_version_log_close(publisher->log);
     xci_pending_close(&publisher->pending);
     xci_shadow_close(publisher->shadow);
-    xci_keep(publisher->context, 0);
+    xci_keep(publisher->context, &publisher->keeps, 0);
     xci_release(publisher->context, publisher);
 }
 
@@ -304,8 +305,9 @@ static xorcast_status publish(publication *p, publication *beside) {
         TRY(put_objects(beside));
     TRY(put_objects(p));
     /* What the log drops now becomes the parts of the next version. */
-    xci_keep(publisher->context, xci_kept_total(p->manifest.info.delta_bytes +
-                                                (two ? beside->manifest.info.delta_bytes : 0)));
+    const uint64_t bytes =
+        p->manifest.info.delta_bytes + (two ? beside->manifest.info.delta_bytes : 0);
+    xci_keep(publisher->context, &publisher->keeps, xci_kept_total(bytes));
     TRY(xci_version_log_add(publisher->log, &p->manifest.info,
                             two ? &beside->manifest.info : NULL));
     /* The run's name stays untouched: threads of the link read it. */

@@ -95,7 +95,7 @@ static xorcast_status stage_folded(xci_stage *stage, xci_feed *feed, xci_chain *
         TRY(xci_chain_fetch(chain, feed, i, deadline_ns, NULL, NULL));
     xorcast_status status = fold_chain(chain, &folded);
     if (status == XORCAST_OK) {
-        const xorcast_source source = {folded.bytes, folded.count, NULL, NULL};
+        const xorcast_source source = {.bytes = folded.bytes, .size = folded.count};
         status = xci_stage_source(stage, &source, &from->digest);
     }
     xci_release(chain->context, folded.bytes);

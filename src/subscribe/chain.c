@@ -156,5 +156,6 @@ static int read_link(void *user, uint64_t offset, void *buffer, uint64_t count) 
 }
 
 xorcast_source xci_chain_source(xci_chain_link *link) {
-    return (xorcast_source){NULL, link->manifest.info.delta_bytes, read_link, link};
+    return (xorcast_source){
+        .size = link->manifest.info.delta_bytes, .read = read_link, .user = link};
 }

@@ -6,16 +6,9 @@
 
 #include "base/bytes.h"
 #include "base/folder.h"
-#include "base/io.h"
 #include "checkpoint/recovery.h"
 #include "checkpoint/replacement.h"
 #include "subscribe/checkpoint_update.h"
-
-/* Where a shard of the target is written. */
-typedef struct output {
-    int fd;
-    const char *path;
-} output;
 
 typedef struct application {
     xorcast_context *context;
@@ -23,15 +16,15 @@ typedef struct application {
     const char *path, *out_path;
     bool in_place;
     xci_replacement *replacement;
-    output *outputs; /* for each shard */
+    xci_file **outputs; /* for each shard */
 } application;
 
 static xorcast_status write_piece(void *user, uint64_t tensor, uint64_t offset,
                                   const uint8_t *bytes, uint64_t count) {
     const application *a = user;
     const xci_entry *entry = &a->update.files.target.entries.at[tensor];
-    const output *out = &a->outputs[entry->shard];
-    return xci_io_write_at(a->context, out->fd, out->path, entry->offset + offset, bytes, count);
+    return xci_file_write_at(a->context, a->outputs[entry->shard], entry->offset + offset, bytes,
+                             count);
 }
 
 /* ---- Files ---- */
@@ -50,22 +43,20 @@ static xorcast_status check_space(const application *a) {
 
 static xorcast_status stage_shard(application *a, uint64_t index) {
     const xci_shard *shard = &a->update.files.target.shards[index];
-    output *out = &a->outputs[index];
+    xci_file **out = &a->outputs[index];
     uint8_t prefix[XCI_HEADER_PREFIX];
-    TRY(xci_replacement_create(a->replacement, shard->name, shard->mode, shard->file_bytes,
-                               &out->fd, &out->path));
+    TRY(xci_replacement_create(a->replacement, shard->name, shard->mode, shard->file_bytes, out));
     xci_store64(prefix, shard->header_bytes);
-    TRY(xci_io_write_at(a->context, out->fd, out->path, 0, prefix, sizeof prefix));
-    return xci_io_write_at(a->context, out->fd, out->path, sizeof prefix, shard->header,
-                           shard->header_bytes);
+    TRY(xci_file_write_at(a->context, *out, 0, prefix, sizeof prefix));
+    return xci_file_write_at(a->context, *out, sizeof prefix, shard->header, shard->header_bytes);
 }
 
-static xorcast_status copy_side(application *a, const xci_side *from, int fd, const char *path) {
+static xorcast_status copy_side(application *a, const xci_side *from, xci_file *to) {
     void *content;
     TRY(xci_allocate(a->context, from->bytes, &content));
     xorcast_status status = xci_side_read(a->context, from, content);
     if (status == XORCAST_OK)
-        status = xci_io_write_at(a->context, fd, path, 0, content, from->bytes);
+        status = xci_file_write_at(a->context, to, 0, content, from->bytes);
     xci_release(a->context, content);
     return status;
 }
@@ -73,15 +64,14 @@ static xorcast_status copy_side(application *a, const xci_side *from, int fd, co
 /* A side file that stays as it is need not be written again, unless the target stands elsewhere. */
 static xorcast_status stage_side(application *a, const xci_side *side) {
     const xci_side *same = xci_listing_side(&a->update.base->listing, side->name);
-    int fd;
-    const char *path;
+    xci_file *file;
     if (side->content == NULL && same != NULL && a->in_place)
         return XORCAST_OK;
-    TRY(xci_replacement_create(a->replacement, side->name, side->mode, side->bytes, &fd, &path));
+    TRY(xci_replacement_create(a->replacement, side->name, side->mode, side->bytes, &file));
     if (side->content != NULL || same == NULL)
-        return xci_io_write_at(a->context, fd, path, 0, side->content,
-                               side->content != NULL ? side->bytes : 0);
-    return copy_side(a, same, fd, path);
+        return xci_file_write_at(a->context, file, 0, side->content,
+                                 side->content != NULL ? side->bytes : 0);
+    return copy_side(a, same, file);
 }
 
 static xorcast_status list_removals(application *a) {
@@ -97,7 +87,7 @@ static xorcast_status list_removals(application *a) {
 
 static xorcast_status stage_files(application *a) {
     void *memory;
-    TRY(xci_allocate_array(a->context, a->update.files.target.shard_count, sizeof(output),
+    TRY(xci_allocate_array(a->context, a->update.files.target.shard_count, sizeof(xci_file *),
                            &memory));
     a->outputs = memory;
     for (uint64_t i = 0; i < a->update.files.target.shard_count; i++)

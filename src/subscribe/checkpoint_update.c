@@ -42,15 +42,19 @@ static xorcast_status read_files(xci_update *u) {
         bytes = u->own_files.bytes;
         count = u->own_files.size;
     }
-    TRY(xci_files_decode(u->context, bytes, count, &u->files));
+    TRY(xci_source_blame(u->delta.source, xci_files_decode(u->context, bytes, count, &u->files)));
     u->has_files = true;
     return xci_files_resolve(&u->files, &u->base->listing);
 }
 
+static xorcast_status fail_delta(const xci_update *u, const char *text) {
+    return xci_source_blame(u->delta.source,
+                            xci_fail(u->context, XORCAST_DATA_CORRUPT, XCI_NOWHERE, "%s", text));
+}
+
 static xorcast_status fail_headers(const xci_update *u) {
-    FAIL(u->context, XORCAST_DATA_CORRUPT,
-         "the headers in the delta do not describe the tensors that it changes; fetch the delta "
-         "again");
+    return fail_delta(u, "the headers in the delta do not describe the tensors that it changes; "
+                         "fetch the delta again");
 }
 
 /* Headers alone may claim any size: the grid of more bytes than the delta's would fill memory. */
@@ -182,8 +186,9 @@ static xorcast_status make_chunk(const xci_update *u, const xci_chunk *chunk,
     TRY(xci_chunk_read(u->source, chunk, w->bytes, &old));
     if (record != NULL) {
         const xci_place place = {chunk->tensor, chunk->index, 0};
-        TRY(xci_block_decode(&w->reader, place, record, index, encoded, old, w->mask,
-                             chunk->bytes));
+        TRY(xci_source_blame(u->delta.source,
+                             xci_block_decode(&w->reader, place, record, index, encoded, old,
+                                              w->mask, chunk->bytes)));
         for (uint32_t i = 0; i < chunk->bytes; i++)
             w->mask[i] ^= old[i];
         old = w->mask;
@@ -201,7 +206,7 @@ static xorcast_status make_group(void *user, uint64_t index, uint32_t worker_ind
     const uint8_t *payload = NULL;
     if (record != NULL) {
         const xci_place place = {XORCAST_NO_INDEX, first, 0};
-        TRY(xci_group_read(&w->reader, place, record, &payload));
+        TRY(xci_source_blame(u->delta.source, xci_group_read(&w->reader, place, record, &payload)));
     }
     uint32_t next = 0;
     xci_chunk chunk;
@@ -218,10 +223,7 @@ static xorcast_status make_group(void *user, uint64_t index, uint32_t worker_ind
         }
     }
     if (record != NULL && next < record->block_count)
-        FAIL(u->context, XORCAST_DATA_CORRUPT,
-             "group %llu of the delta has a chunk that the checkpoint has not; fetch the delta "
-             "again",
-             (unsigned long long)group);
+        return fail_delta(u, "the delta has a chunk that the checkpoint has not; fetch it again");
     return XORCAST_OK;
 }
 
@@ -233,14 +235,9 @@ static xorcast_status make_groups(xci_update *u, const xci_part_records *records
     return XORCAST_OK;
 }
 
-static xorcast_status make_part(xci_update *u, uint64_t index, xci_part_records *records) {
-    const xci_manifest *manifest = &u->delta.manifest;
+static xorcast_status make_part(xci_update *u, xci_part_records *records) {
     const uint64_t after = u->first_group == 0 ? UINT64_MAX : u->first_group - 1;
-    const uint8_t *bytes;
-    uint64_t count;
-    TRY(xci_delta_reader_part(&u->delta, &bytes, &count));
-    TRY(xci_part_check(u->context, manifest, index, bytes, count));
-    TRY(xci_part_parse(u->context, manifest, index, bytes, count, after, records));
+    TRY(xci_delta_reader_records(&u->delta, after, records));
     return make_groups(u, records, records->records[records->count - 1].group + 1);
 }
 
@@ -248,7 +245,7 @@ xorcast_status xci_update_run(xci_update *u) {
     xci_part_records records = {0};
     xorcast_status status = open_workers(u);
     for (uint64_t i = 0; i < u->delta.manifest.info.part_count && status == XORCAST_OK; i++)
-        status = make_part(u, i, &records);
+        status = make_part(u, &records);
     xci_part_records_free(u->context, &records);
     TRY(status);
     TRY(make_groups(u, NULL, u->source->layout.group_count));
@@ -256,9 +253,8 @@ xorcast_status xci_update_run(xci_update *u) {
     for (uint32_t i = 0; i < xci_context_threads(u->context); i++)
         xci_digest_merge(&digest, &u->workers[i].digest);
     if (memcmp(&digest, &u->delta.manifest.info.target.digest, sizeof digest) != 0)
-        FAIL(u->context, XORCAST_DATA_CORRUPT,
-             "the delta does not lead to the version that it names; nothing was changed: fetch it "
-             "again");
+        return fail_delta(u, "the delta does not lead to the version that it names; nothing was "
+                             "changed: fetch it again");
     return XORCAST_OK;
 }
 

@@ -16,7 +16,7 @@ static xorcast_status check_bundle(xorcast_bundle *bundle) {
 static xorcast_status stage_checked(xci_stage *stage, const xorcast_source *source) {
     xorcast_digest digest;
     TRY(xci_bundle_scan(stage->bundle, NULL, &digest));
-    return xci_stage_source(stage, source, &digest);
+    return xci_source_blame(source, xci_stage_source(stage, source, &digest));
 }
 
 xorcast_status xorcast_delta_check(xorcast_bundle *bundle, const xorcast_source *source,

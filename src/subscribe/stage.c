@@ -86,7 +86,7 @@ void xci_stage_close(xci_stage *stage) {
     xci_release(context, stage->groups);
     xci_release(context, stage->ready);
     xci_release(context, stage->held);
-    xci_keep(context, 0);
+    xci_keep(context, &stage->keeps, 0);
     for (unsigned i = 0; i < XCI_STAGE_PARTS; i++)
         xci_part_records_free(context, &stage->parts[i]);
     xci_release(context, stage->records);
@@ -629,7 +629,7 @@ xorcast_status xci_stage_finish(xci_stage *stage, const xci_manifest *manifest) 
     }
     /* Parts that are held, or were, become those of the next version. */
     if (stage->held_count > 0 || stage->loader != NULL)
-        xci_keep(context, xci_kept_total(info->delta_bytes));
+        xci_keep(context, &stage->keeps, xci_kept_total(info->delta_bytes));
     stage->finished = true;
     return XORCAST_OK;
 }

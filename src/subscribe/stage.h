@@ -73,6 +73,7 @@ typedef struct xci_stage {
     uint64_t ready_count, ready_capacity, ready_bytes;
     xci_blob **held; /* parts that ready blocks lie in */
     uint64_t held_count, held_capacity;
+    uint64_t keeps; /* its share of memory that stays with the context */
     xorcast_counts counts;
     xorcast_digest change;
     bool finished;

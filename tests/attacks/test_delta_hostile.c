@@ -198,7 +198,7 @@ static void refuse(rig *r, const test_bytes *delta, xorcast_status expected, con
     assert_non_null(exact);
     uint8_t *end_aligned = exact + 1; /* ends where the block ends */
     memcpy(end_aligned, delta->bytes, delta->count);
-    const xorcast_source source = {end_aligned, delta->count, NULL, NULL};
+    const xorcast_source source = {.bytes = end_aligned, .size = delta->count};
     check_refusal(r, xorcast_delta_check(r->bundle, &source, NULL), expected, words);
     check_refusal(r, xorcast_delta_apply(r->bundle, &source, NULL), expected, words);
     /* Fold knows no weights: it may take what only weights disprove, but never crash or leak. */

@@ -6,24 +6,7 @@
 #include <string.h>
 
 #include "frame/about.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
-
-static void must(bool holds) {
-    if (!holds)
-        abort();
-}
-
-static xorcast_context *the_context(void) {
-    static xorcast_context *context;
-    if (context == NULL) {
-        xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
-        options.threads = 1;
-        options.log_level = XORCAST_LOG_ERROR;
-        must(xorcast_context_create(&options, &context) == XORCAST_OK);
-    }
-    return context;
-}
+#include "support/fuzzing.h"
 
 /* Leading zeros are taken and never written. */
 static bool has_leading_zero(const char *at) {

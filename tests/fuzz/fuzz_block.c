@@ -12,23 +12,15 @@
 #include "backend/transcode.h"
 #include "base/bytes.h"
 #include "codec/codec.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t count);
+#include "support/fuzzing.h"
 
 #define MOST 65536u
-
-static xorcast_context *context;
-
-static void demand(bool fact) {
-    if (!fact)
-        abort();
-}
 
 /* Check and apply agree with the decoded mask, if there is one. */
 static void check_level(const xci_backend *backend, const uint8_t *block, uint32_t size,
                         uint32_t codec, uint32_t n, const uint8_t *mask) {
     uint8_t *weights = malloc(n);
-    demand(weights != NULL);
+    must(weights != NULL);
     memset(weights, 0x5a, n);
     const xci_segment whole = {0, n, 1};
     xci_block_job job = {.block = block,
@@ -40,16 +32,16 @@ static void check_level(const xci_backend *backend, const uint8_t *block, uint32
                          .segments = &whole,
                          .weights = weights};
     backend->check(&job, 1);
-    demand((job.status == XORCAST_OK) == xci_codec_is_ready(codec, block, size, n));
+    must((job.status == XORCAST_OK) == xci_codec_is_ready(codec, block, size, n));
     if (job.status == XORCAST_OK) {
         uint64_t bits = 0;
-        demand(mask != NULL);
+        must(mask != NULL);
         for (uint32_t i = 0; i < n; i++)
             bits += (uint64_t)__builtin_popcount(mask[i]);
-        demand(bits == job.bits_changed);
+        must(bits == job.bits_changed);
         backend->apply(&job, 1);
         for (uint32_t i = 0; i < n; i++)
-            demand(weights[i] == (0x5a ^ mask[i]));
+            must(weights[i] == (0x5a ^ mask[i]));
     }
     free(weights);
 }
@@ -59,14 +51,14 @@ static void check_transcode(const uint8_t *block, uint32_t size, uint32_t codec,
     uint8_t *scratch = malloc(XCI_TRANSCODE_SCRATCH(n)), *ready = malloc(n + XCI_BLOCK_SLACK);
     uint8_t *again = malloc(n);
     uint32_t ready_bytes, ready_codec;
-    demand(scratch != NULL && ready != NULL && again != NULL);
-    demand(xci_transcode(context, XCI_NOWHERE, &xci_backend_cpu, codec, block, size, n, scratch,
-                         ready, &ready_bytes, &ready_codec) == XORCAST_OK);
+    must(scratch != NULL && ready != NULL && again != NULL);
+    must(xci_transcode(the_context(), XCI_NOWHERE, &xci_backend_cpu, codec, block, size, n, scratch,
+                       ready, &ready_bytes, &ready_codec) == XORCAST_OK);
     if (ready_bytes > 0) {
-        demand(xci_codec_is_ready(ready_codec, ready, ready_bytes, n));
-        demand(xci_codec_decode(context, XCI_NOWHERE, ready_codec, ready, ready_bytes, again, n) ==
-               XORCAST_OK);
-        demand(memcmp(again, mask, n) == 0);
+        must(xci_codec_is_ready(ready_codec, ready, ready_bytes, n));
+        must(xci_codec_decode(the_context(), XCI_NOWHERE, ready_codec, ready, ready_bytes, again,
+                              n) == XORCAST_OK);
+        must(memcmp(again, mask, n) == 0);
     }
     free(again);
     free(ready);
@@ -74,22 +66,16 @@ static void check_transcode(const uint8_t *block, uint32_t size, uint32_t codec,
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t count) {
-    if (context == NULL) {
-        xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
-        options.threads = 1;
-        options.log_level = XORCAST_LOG_ERROR;
-        demand(xorcast_context_create(&options, &context) == XORCAST_OK);
-    }
     if (count < 3 || count > MOST)
         return 0;
     const uint32_t codec = data[0], n = 1u + xci_load16(data + 1), size = (uint32_t)count - 3;
     uint8_t *block = malloc(size + 1), *mask = malloc(n);
-    demand(block != NULL && mask != NULL);
+    must(block != NULL && mask != NULL);
     memcpy(block, data + 3, size);
     block = realloc(block, size > 0 ? size : 1);
-    demand(block != NULL);
+    must(block != NULL);
     const bool valid =
-        xci_codec_decode(context, XCI_NOWHERE, codec, block, size, mask, n) == XORCAST_OK;
+        xci_codec_decode(the_context(), XCI_NOWHERE, codec, block, size, mask, n) == XORCAST_OK;
     for (int level = 0; level < XCI_CPU_LEVELS; level++) {
         const xci_backend *backend = xci_cpu_backend_at((xci_cpu_level)level);
         if (backend != NULL)

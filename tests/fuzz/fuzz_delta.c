@@ -10,8 +10,7 @@
 
 #include "base/context.h"
 #include "support/delta_maker.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
+#include "support/fuzzing.h"
 
 enum { A_BYTES = 19800, B_BYTES = 4800, SMALL_BYTES = 18, CODES_BYTES = 100 };
 
@@ -25,11 +24,6 @@ static struct {
     xorcast_layout layout;
     xorcast_digest digest;
 } the;
-
-static void must(bool holds) {
-    if (!holds)
-        abort();
-}
 
 static void add(const char *name, const char *dtype, uint64_t elements, uint64_t bytes,
                 void *data) {
@@ -168,7 +162,7 @@ static uint64_t now_bytes(void) {
 }
 
 static void try_delta(const uint8_t *bytes, uint64_t count) {
-    const xorcast_source source = {bytes, count, NULL, NULL};
+    const xorcast_source source = {.bytes = bytes, .size = count};
     const uint64_t before = now_bytes();
     test_bytes folded = {NULL, 0, 0};
     const xorcast_sink sink = {append, &folded};
@@ -185,7 +179,7 @@ static void try_delta(const uint8_t *bytes, uint64_t count) {
     must(status != XORCAST_INTERNAL && status != XORCAST_NO_HOST_MEMORY);
     must(status == XORCAST_OK || applied < 0);
     if (applied == XORCAST_OK) {
-        const xorcast_source again = {folded.bytes, folded.count, NULL, NULL};
+        const xorcast_source again = {.bytes = folded.bytes, .size = folded.count};
         uint8_t expected[sizeof weights];
         memcpy(expected, &weights, sizeof weights);
         weights = original;

@@ -9,24 +9,7 @@
 
 #include "checkpoint/commit_record.h"
 #include "checkpoint/files.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
-
-static void must(bool holds) {
-    if (!holds)
-        abort();
-}
-
-static xorcast_context *the_context(void) {
-    static xorcast_context *context;
-    if (context == NULL) {
-        xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
-        options.threads = 1;
-        options.log_level = XORCAST_LOG_ERROR;
-        must(xorcast_context_create(&options, &context) == XORCAST_OK);
-    }
-    return context;
-}
+#include "support/fuzzing.h"
 
 static void check_name(const char *name) {
     must(strlen(name) > 0 && strlen(name) <= 255 && strchr(name, '/') == NULL && name[0] != '.');

@@ -5,25 +5,7 @@
 #include <string.h>
 
 #include "frame/manifest.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
-
-static void must(bool holds) {
-    if (!holds)
-        abort();
-}
-
-static xorcast_context *the_context(void) {
-    static xorcast_context *context;
-    if (context == NULL) {
-        xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
-        options.threads = 1;
-        options.log_level = XORCAST_LOG_ERROR;
-        options.scratch_limit_bytes = UINT64_C(256) << 20;
-        must(xorcast_context_create(&options, &context) == XORCAST_OK);
-    }
-    return context;
-}
+#include "support/fuzzing.h"
 
 static void check_ranges(const xci_manifest *m) {
     uint64_t groups = 0;

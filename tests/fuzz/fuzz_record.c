@@ -7,26 +7,7 @@
 
 #include "base/hash.h"
 #include "frame/delta_reader.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
-
-static xorcast_context *context;
-
-static void must(bool holds) {
-    if (!holds)
-        abort();
-}
-
-static xorcast_context *the_context(void) {
-    if (context == NULL) {
-        xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
-        options.threads = 1;
-        options.log_level = XORCAST_LOG_ERROR;
-        options.scratch_limit_bytes = UINT64_C(256) << 20;
-        must(xorcast_context_create(&options, &context) == XORCAST_OK);
-    }
-    return context;
-}
+#include "support/fuzzing.h"
 
 /* Where the head ends: the reader's own steps, with no judgement. 0: it does not. */
 static uint64_t head_bytes(const uint8_t *bytes, uint64_t count, uint64_t *payload_out) {

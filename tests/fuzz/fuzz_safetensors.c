@@ -7,24 +7,7 @@
 #include <string.h>
 
 #include "checkpoint/safetensors.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
-
-static void must(bool holds) {
-    if (!holds)
-        abort();
-}
-
-static xorcast_context *the_context(void) {
-    static xorcast_context *context;
-    if (context == NULL) {
-        xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
-        options.threads = 1;
-        options.log_level = XORCAST_LOG_ERROR;
-        must(xorcast_context_create(&options, &context) == XORCAST_OK);
-    }
-    return context;
-}
+#include "support/fuzzing.h"
 
 static void check_again(xci_entries *entries, xci_arena *arena, uint64_t data_bytes) {
     xci_buffer buffer = {.context = the_context()};

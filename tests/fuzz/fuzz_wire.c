@@ -12,26 +12,9 @@
 #include "base/clock.h"
 #include "ship/tcp/tcp.h"
 #include "ship/tcp/tcp_session.h"
+#include "support/fuzzing.h"
 
 #define LIMIT_BYTES 4096 /* of the object that the peer asks for */
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
-
-static void must(bool holds) {
-    if (!holds)
-        abort();
-}
-
-static xorcast_context *the_context(void) {
-    static xorcast_context *context;
-    if (context == NULL) {
-        xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
-        options.threads = 1;
-        options.log_level = XORCAST_LOG_ERROR;
-        must(xorcast_context_create(&options, &context) == XORCAST_OK);
-    }
-    return context;
-}
 
 /* *ours_out has the bytes to read, and then the end; false if they do not fit. */
 static bool make_pair(const uint8_t *bytes, size_t count, int *theirs_out, int *ours_out) {

@@ -5,6 +5,7 @@ Checkpoints come from bench/gen with a fixed seed, and from recorded traces wher
 names some. publish and follow have a test of their own.
 """
 
+import errno
 import json
 import os
 import pathlib
@@ -103,6 +104,20 @@ class RoundTrip(ToolTest):
             self.good(*command, "--threads", 2, preexec_fn=limit)
         self.same(out, new)
 
+    def test_more_shards_than_open_files(self):
+        old, new = generate(self.path("c"), "--bytes", "3m", "--shards", 200, "--extras")
+
+        def limit():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+        delta, out, place = self.path("delta"), self.path("out"), self.path("place")
+        copy_of(old, place)
+        for command in (("diff", old, new, "-o", delta), ("check", old, delta),
+                        ("apply", old, delta, "-o", out), ("apply", place, delta)):
+            self.good(*command, "--threads", 7, preexec_fn=limit)
+        self.same(out, new)
+        self.same(place, new)
+
     def test_scratch_limit(self):
         old, new = generate(self.path("c"), "--bytes", "900k")
         process = self.bad(10, "diff", old, new, "-o", self.path("e"), "--scratch", "4k", "--json")
@@ -149,7 +164,17 @@ class Fold(ToolTest):
         out = self.path("folded")
         process = self.bad(32, "fold", second, first, "-o", out, "--json")
         self.assertEqual(error_of(process)["status"], "VERSION_ORDER")
+        self.assertIn(str(first), error_of(process)["text"])
         self.bad(32, "fold", first, third, "-o", out)
+        damaged = self.path("damaged")
+        damaged.write_bytes(second.read_bytes()[:-1] + b"?")
+        process = self.bad(20, "fold", first, damaged, third, "-o", out, "--json")
+        self.assertTrue(error_of(process)["text"].startswith(f"{damaged}: "), process.stderr)
+        raw = bytearray(second.read_bytes())
+        raw[len(raw) // 2] ^= 1  # in a part, which is read when the manifests are known
+        damaged.write_bytes(raw)
+        process = self.bad(21, "fold", first, damaged, third, "-o", out, "--json")
+        self.assertTrue(error_of(process)["text"].startswith(f"{damaged}: "), process.stderr)
         other = self.path("other")
         self.good("diff", steps[1], steps[2], "-o", other, "--run", "else", "--base", 1,
                   "--target", 2)
@@ -199,6 +224,12 @@ class BadInput(ToolTest):
             self.refused({30}, path.parent, self.delta)
             raw[at] ^= 0x80
 
+    def test_file_for_its_directory(self):
+        """A delta between directories is for a directory: one file of it may not be all."""
+        for command in ("check", "apply"):
+            process = self.bad(30, command, weights_in(self.old), self.delta, "--json")
+            self.assertIn("name that, not a file in it", error_of(process)["text"])
+
     def test_other_model(self):
         other, _ = generate(self.path("other"), "--bytes", "500k", "--dtype", "fp8")
         self.refused({33}, other, self.delta)
@@ -209,7 +240,11 @@ class BadInput(ToolTest):
         for count in sorted({0, 1, 7, 8, 63, 64, len(whole) // 3, len(whole) - 9, len(whole) - 1}):
             with self.subTest(bytes=count):
                 cut.write_bytes(whole[:count])
-                self.refused({20}, self.old, cut)
+                error = self.refused({20}, self.old, cut)
+                self.assertTrue(error["text"].startswith(f"{cut}: "), error)
+        self.path("0").touch()
+        error = error_of(run("inspect", "0", "--json", cwd=self.folder))
+        self.assertTrue(error["text"].startswith("0: 0 bytes"), error)
 
     def test_longer(self):
         self.path("long").write_bytes(self.delta.read_bytes() + b"\0")
@@ -226,7 +261,8 @@ class BadInput(ToolTest):
                 raw[at] ^= 1 << at % 8
                 damaged.write_bytes(raw)
                 known_format = 64 <= at < len(whole) - 64
-                self.refused({21} if known_format else {20, 21, 22, 23}, self.old, damaged)
+                error = self.refused({21} if known_format else {20, 21, 22, 23}, self.old, damaged)
+                self.assertTrue(error["text"].startswith(f"{damaged}: "), error)
 
     def test_no_delta_at_all(self):
         for name, raw in (("zeros", bytes(4096)), ("text", b"{}\n" * 99)):
@@ -340,6 +376,29 @@ class Output(ToolTest):
         self.bad(42, "diff", self.old, self.new, "-o", self.path("no") / "such" / "folder")
         self.bad(2, "diff", self.old, self.new)
 
+    def test_without_permission(self):
+        """What a user may not do is said to be so: trying again would not help."""
+        try:
+            run("help", preexec_fn=tool.without_override)
+        except subprocess.SubprocessError:
+            self.skipTest("this root cannot give up its override of permissions")
+        delta, closed = self.path("delta"), self.path("closed")
+        self.good("diff", self.old, self.new, "-o", delta)
+        copy_of(delta, self.path("secret")).chmod(0)
+        weights_in(copy_of(self.old, self.path("hidden"))).chmod(0)
+        copy_of(self.old, self.path("shut")).chmod(0)
+        closed.mkdir(mode=0o555)
+        for command in (("inspect", self.path("secret")), ("check", self.path("hidden"), delta),
+                        ("check", self.path("shut"), delta), ("publish", self.path("shut")),
+                        ("apply", self.old, delta, "-o", closed / "new"),
+                        ("diff", self.old, self.new, "-o", closed / "delta")):
+            with self.subTest(command=command[0]):
+                process = self.bad(14, *command, "--json", preexec_fn=tool.without_override)
+                error = error_of(process)
+                self.assertEqual((error["status"], error["remedy"], error["os_error"]),
+                                 ("NO_PERMISSION", "FIX", errno.EACCES))
+        self.path("shut").chmod(0o755)
+
     def test_standard_output(self):
         delta = self.path("delta")
         self.good("diff", self.old, self.new, "-o", delta)
@@ -360,6 +419,15 @@ class Output(ToolTest):
             for command in (("inspect", self.path("delta")), ("help",),
                             ("diff", self.old, self.new, "-o", "-")):
                 self.bad(13, *command, stdout=full)
+
+    def test_limit_on_the_size_of_files(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+        process = self.bad(13, "diff", self.old, self.new, "-o", self.path("delta"), "--json",
+                           preexec_fn=limit)
+        self.assertEqual(error_of(process)["os_error"], errno.EFBIG)
+        self.assertEqual([p.name for p in self.folder.iterdir()], ["steps"])
 
     def test_apply_into_a_used_folder(self):
         self.good("diff", self.old, self.new, "-o", self.path("delta"))
@@ -526,10 +594,15 @@ class Words(ToolTest):
             (("diff", "a", "b", "-o", "d", "--base", "99999999999999999999"), "--base"),
             (("diff", "a", "b", "-o", "d", "--scratch", "20000000000g"), "--scratch"),
             (("diff", "a", "b", "-o", "d", "--run", "x" * 64), "--run"),
+            (("publish", "a", "--run", "x" * 64), "--run"),
+            (("diff", "a", "b", "-o", "d", "--old-weights"), "--old-weights goes with --codec gap"),
+            (("bench", "--link-rate", "1m"), "--link-rate goes with --codec auto"),
+            (("diff", "a", "b", "-o", "d", "--codec", "auto", "--receiver", "gpu"), "--link-rate"),
+            (("fold", "a", "-o", "d", "--level", "3", "--second-pass", "none"), "--second-pass"),
             (("publish", "a", "--interval", "soon"), "soon"),
             (("publish", "a", "--interval", "nan"), "nan"),
             (("bench", "--density", "0.9"), "0.9"),
-            (("bench", "codec"), "'codec'"),
+            (("bench", "codec"), "'codec' is too much: xorcast bench;"),
             (("bench", "codecs"), "bench codecs DIRECTORY"),
             (("bench", "codecs", "a", "--density", "0.1"), "--density"),
             (("bench", "codecs", ".", "--svg", "-"), "--svg"),

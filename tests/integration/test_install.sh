@@ -106,3 +106,9 @@ expect "find_package, static" package/build/static
 
 "$prefix/bin/xorcast" --help >/dev/null || fail "the installed tool does not start"
 echo "ok tool"
+if [ -e "$lib/libxorcast_cuda.so" ]; then
+    # Whether or not there is a GPU: the plug-in was found, if not the driver.
+    "$prefix/bin/xorcast" inspect --device 2>&1 | grep -F "there is no backend" &&
+        fail "the installed tool does not find the installed plug-in"
+    echo "ok plug-in"
+fi

@@ -158,6 +158,7 @@ class Bases(Following):
         follower.finish()
         self.same(self.path("out"), steps[-1])
         self.assertEqual([row["by"] for row in versions(follower)], ["keyframe"])
+        self.assertIsNone(follower.rows("open")[0]["version"])
 
     def test_base_in_the_middle(self):
         """A follower that has step 3 gets what comes after it and nothing else."""

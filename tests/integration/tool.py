@@ -5,6 +5,7 @@ In: XORCAST (the tool) and XORCAST_BENCH (folder of gen_checkpoints); XORCAST_TR
 any. A test that finds no tool exits with 77 and says why.
 """
 
+import ctypes
 import filecmp
 import hashlib
 import json
@@ -21,6 +22,7 @@ TOOL = os.environ.get("XORCAST", "build/xorcast")
 GENERATOR = os.path.join(os.environ.get("XORCAST_BENCH", "build/bench"), "gen_checkpoints")
 TRACES = os.environ.get("XORCAST_TRACES")
 DTYPES = ("bf16", "fp8", "nvfp4")
+LIBC = ctypes.CDLL(None)
 DEADLINE = 120  # seconds for what takes a moment: a sanitizer or a busy machine may need them
 
 
@@ -65,6 +67,14 @@ def content(path):
         return {"": hashlib.sha256(path.read_bytes()).hexdigest()}
     return {str(p.relative_to(path)): hashlib.sha256(p.read_bytes()).hexdigest()
             for p in sorted(path.rglob("*")) if p.is_file()}
+
+
+def without_override():
+    """Before exec: root, too, is held to the permissions of files. CAP_DAC_OVERRIDE and
+    CAP_DAC_READ_SEARCH leave the bounding set."""
+    for capability in (1, 2):
+        if os.geteuid() == 0 and LIBC.prctl(24, capability, 0, 0, 0) != 0:
+            raise OSError("the capability to override permissions cannot be dropped")
 
 
 def weights_in(step):

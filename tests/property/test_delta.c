@@ -649,13 +649,8 @@ static xorcast_box box_at(rank_rig *r, const model *m, const char *name, uint64_
 
 static void add_boxed(rank_rig *r, const model *m, const char *name, const xorcast_box *boxes,
                       uint32_t count, uint64_t row_bytes) {
-    const model_tensor *t = tensor_of(m, name);
-    xorcast_tensor tensor = XORCAST_TENSOR_INIT;
-    tensor.name = t->name;
-    tensor.dtype = t->dtype;
-    tensor.shape = t->shape;
-    tensor.rank = t->rank;
-    tensor.bytes = t->bytes;
+    xorcast_tensor tensor = model_describe(tensor_of(m, name));
+    tensor.data = NULL;
     tensor.boxes = boxes;
     tensor.box_count = count;
     tensor.row_bytes = row_bytes;

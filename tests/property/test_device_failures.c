@@ -225,14 +225,7 @@ static xorcast_status open_all(rig *r) {
     if (status < 0)
         return status;
     for (uint32_t i = 0; i < r->from.count && status == XORCAST_OK; i++) {
-        const model_tensor *t = &r->from.tensors[i];
-        xorcast_tensor tensor = XORCAST_TENSOR_INIT;
-        tensor.name = t->name;
-        tensor.dtype = t->dtype;
-        tensor.shape = t->shape;
-        tensor.rank = t->rank;
-        tensor.bytes = t->bytes;
-        tensor.data = t->data;
+        xorcast_tensor tensor = model_describe(&r->from.tensors[i]);
         tensor.memory_kind = XORCAST_MEMORY_DEVICE;
         status = xorcast_bundle_add(bundle, &tensor);
     }

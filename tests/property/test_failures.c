@@ -160,14 +160,7 @@ static void scene_close(scene *s) {
 
 static xorcast_status add_all(xorcast_bundle *bundle, const model *m) {
     for (uint32_t i = m->count; i-- > 0;) {
-        const model_tensor *t = &m->tensors[i];
-        xorcast_tensor tensor = XORCAST_TENSOR_INIT;
-        tensor.name = t->name;
-        tensor.dtype = t->dtype;
-        tensor.shape = t->shape;
-        tensor.rank = t->rank;
-        tensor.bytes = t->bytes;
-        tensor.data = t->data;
+        const xorcast_tensor tensor = model_describe(&m->tensors[i]);
         xorcast_status status = xorcast_bundle_add(bundle, &tensor);
         if (status == XORCAST_NO_HOST_MEMORY) /* the bundle is as before: the same tensor again */
             status = xorcast_bundle_add(bundle, &tensor);
@@ -397,7 +390,7 @@ static void test_source_fails_at_each_call(void **state) {
     faulty f = {{0}, -1};
     check_status(s.context, encode(&s, the.old, the.new, &f.bytes), XORCAST_OK);
     const uint64_t busy = now_bytes(s.context);
-    const xorcast_source source = {NULL, f.bytes.count, read_or_fail, &f};
+    const xorcast_source source = {.size = f.bytes.count, .read = read_or_fail, .user = &f};
     const xorcast_sink sink = test_sink(&s.more);
     xorcast_delta_info info;
     uint64_t failures = 0;

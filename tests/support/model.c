@@ -96,6 +96,17 @@ xorcast_context *test_context(uint32_t threads) {
     return context;
 }
 
+xorcast_tensor model_describe(const model_tensor *t) {
+    xorcast_tensor tensor = XORCAST_TENSOR_INIT;
+    tensor.name = t->name;
+    tensor.dtype = t->dtype;
+    tensor.shape = t->shape;
+    tensor.rank = t->rank;
+    tensor.bytes = t->bytes;
+    tensor.data = t->data;
+    return tensor;
+}
+
 xorcast_bundle *model_bundle_layout(xorcast_context *context, const model *m, uint64_t chunk_bytes,
                                     uint64_t seed, xorcast_layout *layout_out) {
     xorcast_bundle_options options = XORCAST_BUNDLE_OPTIONS_INIT;
@@ -110,14 +121,7 @@ xorcast_bundle *model_bundle_layout(xorcast_context *context, const model *m, ui
     }
     assert_int_equal(xorcast_bundle_create(context, &options, &bundle), XORCAST_OK);
     for (uint32_t i = 0; i < m->count; i++) {
-        const model_tensor *t = &m->tensors[order[i]];
-        xorcast_tensor tensor = XORCAST_TENSOR_INIT;
-        tensor.name = t->name;
-        tensor.dtype = t->dtype;
-        tensor.shape = t->shape;
-        tensor.rank = t->rank;
-        tensor.bytes = t->bytes;
-        tensor.data = t->data;
+        xorcast_tensor tensor = model_describe(&m->tensors[order[i]]);
         tensor.memory_kind = m->memory_kind;
         assert_int_equal(xorcast_bundle_add(bundle, &tensor), XORCAST_OK);
     }
@@ -144,7 +148,7 @@ static int append(void *user, const void *bytes, uint64_t count) {
 
 xorcast_sink test_sink(test_bytes *bytes) { return (xorcast_sink){append, bytes}; }
 xorcast_source test_source(const test_bytes *bytes) {
-    return (xorcast_source){bytes->bytes, bytes->count, NULL, NULL};
+    return (xorcast_source){.bytes = bytes->bytes, .size = bytes->count};
 }
 
 void test_bytes_free(test_bytes *bytes) {

@@ -39,6 +39,8 @@ void model_copy(model *to, const model *from); /* same layout: bytes only */
 bool model_equal(const model *a, const model *b);
 /* Changes about `per_million` of the bytes; 0: one bit of one tensor. */
 void model_step(model *m, uint64_t seed, uint32_t per_million);
+/* The tensor as a bundle takes it, in host memory. */
+xorcast_tensor model_describe(const model_tensor *t);
 /* A sealed bundle over the model's memory; tensors are added in an order that depends on `seed`. */
 xorcast_bundle *model_bundle(xorcast_context *context, const model *m, uint64_t chunk_bytes,
                              uint64_t seed);

@@ -20,24 +20,14 @@
 #include "backend/cpu/cpu_level.h"
 #include "base/digest.h"
 
+#define TEST_SEED 20240607
+#include "support/random.h"
+
 #define CANARY_BYTES 64u
 #define CANARY 0xC5
 #define MOST_SEGMENTS 4u
 
 /* ---- Generator and buffers ------------------------------------------------------------------*/
-
-static uint64_t seed = 20240607;
-
-static uint64_t next_random(void) {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return seed * UINT64_C(0x2545F4914F6CDD1D);
-}
-
-static uint32_t below(uint32_t bound) {
-    return (uint32_t)((next_random() >> 32) * bound >> 32);
-}
 
 /* `bytes` at an address that is `skew` off, between canaries. */
 typedef struct guarded {
@@ -655,38 +645,6 @@ static void check_foreign(uint8_t *block, uint32_t size, uint32_t n, uint32_t *a
     }
     free(decoded);
     free(tight);
-}
-
-static uint32_t mutate(uint8_t *block, uint32_t size, uint32_t room) {
-    for (uint32_t k = 1 + below(3); k > 0 && size > 0; --k) {
-        const uint32_t at = below(size);
-        switch (below(6)) {
-        case 0:
-            block[at] ^= (uint8_t)(1u << below(8));
-            break;
-        case 1:
-            block[at] = (uint8_t)next_random();
-            break;
-        case 2:
-            block[at] = 255;
-            break;
-        case 3:
-            size = at;
-            break;
-        case 4:
-            memmove(block + at, block + at + 1, size - at - 1);
-            --size;
-            break;
-        default:
-            if (size < room) {
-                memmove(block + at + 1, block + at, size - at);
-                block[at] = (uint8_t)(below(2) ? next_random() : below(4));
-                ++size;
-            }
-            break;
-        }
-    }
-    return size;
 }
 
 static void test_mutated_blocks(void **state) {

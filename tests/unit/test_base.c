@@ -242,6 +242,7 @@ static void test_kept_blocks(void **state) {
     xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
     xorcast_context *context;
     void *a, *b, *c;
+    uint64_t share = 0;
     options.threads = 1;
     options.scratch_limit_bytes = 16 << 20;
     assert_int_equal(xorcast_context_create(&options, &context), XORCAST_OK);
@@ -251,7 +252,7 @@ static void test_kept_blocks(void **state) {
     xci_release(context, a);
     assert_int_equal(now_bytes(context), before); /* nothing is kept yet */
 
-    xci_keep(context, large + large / 2);
+    xci_keep(context, &share, large + large / 2);
     assert_int_equal(xci_allocate(context, large, &a), XORCAST_OK);
     assert_int_equal(xci_allocate(context, large, &b), XORCAST_OK);
     memset(a, 2, large);
@@ -271,14 +272,43 @@ static void test_kept_blocks(void **state) {
     assert_int_equal(xci_allocate(context, 15 << 20, &b), XORCAST_OK);
     assert_int_equal(now_bytes(context), before + (15 << 20));
     xci_release(context, b);
-    xci_keep(context, large);
+    xci_keep(context, &share, large);
     assert_int_equal(xci_allocate(context, large, &a), XORCAST_OK);
     xci_release(context, a);
-    xci_keep(context, 0);
+    xci_keep(context, &share, 0);
     assert_int_equal(now_bytes(context), before);
-    xci_keep(context, large);
-    assert_int_equal(xci_allocate(context, large, &a), XORCAST_OK);
-    xci_release(context, a); /* what is kept goes with the context */
+    xorcast_context_destroy(context);
+}
+
+/* Publishers and samplers of one context each have a share of what is kept; one that goes takes its
+ * own alone. */
+static void test_kept_shares(void **state) {
+    (void)state;
+    const uint64_t large = UINT64_C(4) << 20;
+    xorcast_context *context = test_context(1);
+    void *memory[3];
+    uint64_t first = 0, second = 0;
+    const uint64_t before = now_bytes(context);
+    xci_keep(context, &first, 2 * large);
+    xci_keep(context, &second, large);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(xci_allocate(context, large, &memory[i]), XORCAST_OK);
+    for (int i = 0; i < 3; i++)
+        xci_release(context, memory[i]);
+    assert_int_equal(now_bytes(context), before + 3 * large);
+    xci_keep(context, &second, 0);
+    assert_int_equal(now_bytes(context), before + 2 * large);
+    xci_keep(context, &second, large / 2); /* no room for a third */
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(xci_allocate(context, large, &memory[i]), XORCAST_OK);
+    for (int i = 0; i < 3; i++)
+        xci_release(context, memory[i]);
+    assert_int_equal(now_bytes(context), before + 2 * large);
+    xci_keep(context, &first, large);
+    assert_int_equal(now_bytes(context), before + large);
+    xci_keep(context, &first, 0);
+    xci_keep(context, &second, 0);
+    assert_int_equal(now_bytes(context), before);
     xorcast_context_destroy(context);
 }
 
@@ -584,6 +614,25 @@ static void test_files(void **state) {
     xorcast_context_destroy(context);
 }
 
+/* What waiting does not help is not to be tried again. */
+static void test_files_without_permission(void **state) {
+    (void)state;
+    static const int numbers[] = {EACCES, EPERM, EROFS};
+    xorcast_context *context = test_context(1);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        xorcast_error error;
+        errno = numbers[i];
+        assert_int_equal(xci_io_fail(context, "open", "weights"), XORCAST_NO_PERMISSION);
+        xorcast_last_error(context, &error);
+        assert_int_equal(error.os_error, numbers[i]);
+        assert_non_null(strstr(error.text, "cannot open weights: "));
+    }
+    assert_string_equal(xorcast_status_remedy(XORCAST_NO_PERMISSION), "FIX");
+    errno = ENOSPC;
+    assert_int_equal(xci_io_fail(context, "write", "weights"), XORCAST_IO_FAILED);
+    xorcast_context_destroy(context);
+}
+
 static void test_files_that_fail(void **state) {
     (void)state;
     uint8_t out[64];
@@ -660,6 +709,7 @@ int main(void) {
         cmocka_unit_test(test_hash_in_pieces),
         cmocka_unit_test(test_limit_and_high_water),
         cmocka_unit_test(test_kept_blocks),
+        cmocka_unit_test(test_kept_shares),
         cmocka_unit_test(test_allocations),
         cmocka_unit_test(test_arena),
         cmocka_unit_test(test_kept_blob_is_its_keepers),
@@ -669,6 +719,7 @@ int main(void) {
         cmocka_unit_test(test_pool_failure_has_its_record),
         cmocka_unit_test(test_deadlines),
         cmocka_unit_test(test_files),
+        cmocka_unit_test(test_files_without_permission),
         cmocka_unit_test(test_files_that_fail),
         cmocka_unit_test(test_mapping),
     };

@@ -19,23 +19,15 @@
 #include "codec/codec.h"
 #include "codec/second_pass.h"
 #include "codec/snappy_block.h"
+#include "support/exact.h"
+
+#define TEST_SEED 77
+#include "support/random.h"
 
 #define MOST 5000u
 
-static uint64_t seed = 77;
 static xorcast_context *context;
 static const xci_place here = {3, 5, 0};
-
-static uint64_t next_random(void) {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return seed * UINT64_C(0x2545F4914F6CDD1D);
-}
-
-static uint32_t below(uint32_t bound) {
-    return (uint32_t)((next_random() >> 32) * bound >> 32);
-}
 
 static int set_up(void **state) {
     (void)state;
@@ -46,14 +38,6 @@ static int tear_down(void **state) {
     (void)state;
     xorcast_context_destroy(context);
     return 0;
-}
-
-static uint8_t *exact_copy(const void *bytes, size_t count) {
-    uint8_t *copy = malloc(count > 0 ? count : 1);
-    assert_non_null(copy);
-    if (count > 0)
-        memcpy(copy, bytes, count);
-    return copy;
 }
 
 /* Sparse, with repeats (so that foreign encoders find matches of other offsets), or dense. */
@@ -122,35 +106,6 @@ static void test_foreign_blocks(void **state) {
         assert_int_equal(snappy_compress((const char *)mask, n, (char *)block, &length), SNAPPY_OK);
         assert_decodes(XORCAST_CODEC_SNAPPY, block, length, mask, n);
     }
-}
-
-static uint32_t mutate(uint8_t *block, uint32_t size, uint32_t room) {
-    for (uint32_t k = 1 + below(3); k > 0 && size > 0; --k) {
-        const uint32_t at = below(size);
-        switch (below(5)) {
-        case 0:
-            block[at] ^= (uint8_t)(1u << below(8));
-            break;
-        case 1:
-            block[at] = (uint8_t)next_random();
-            break;
-        case 2:
-            size = at;
-            break;
-        case 3:
-            memmove(block + at, block + at + 1, size - at - 1);
-            --size;
-            break;
-        default:
-            if (size < room) {
-                memmove(block + at + 1, block + at, size - at);
-                block[at] = (uint8_t)(below(2) ? next_random() : below(4));
-                ++size;
-            }
-            break;
-        }
-    }
-    return size;
 }
 
 /* Whether a block that liblz4 takes has an offset of 0, which liblz4 lets pass and the format

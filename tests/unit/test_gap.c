@@ -18,22 +18,13 @@
 #include "delta/gap_group_writer.h"
 #include "delta/group_reader.h"
 
+#define TEST_SEED 990017
+#include "support/random.h"
+
 #define CHUNKS 24u
 #define CHUNK_BYTES 65536u
 
-static uint64_t seed = 990017;
 static xorcast_context *context;
-
-static uint64_t next_random(void) {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return seed * UINT64_C(0x2545F4914F6CDD1D);
-}
-
-static uint32_t below(uint32_t bound) {
-    return (uint32_t)((next_random() >> 32) * bound >> 32);
-}
 
 static int set_up(void **state) {
     (void)state;

@@ -17,23 +17,10 @@
 
 #include "gen/gen.h"
 #include "gen/measure.h"
+#include "support/pinned.h"
 
 #define SIZE UINT64_C(1000003) /* odd on purpose */
 #define CANARY 0xA5
-
-static uint64_t fnv(const uint8_t *bytes, uint64_t count) {
-    uint64_t hash = UINT64_C(0xCBF29CE484222325);
-    for (uint64_t i = 0; i < count; i++) {
-        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001B3);
-    }
-    return hash;
-}
-
-static uint8_t *bytes_of(uint64_t count) {
-    uint8_t *bytes = calloc(count + 1, 1);
-    assert_non_null(bytes);
-    return bytes;
-}
 
 /* Pinned: golden deltas and comparisons between machines stand on these bytes. */
 static void weights_are_the_same_for_ever(void **state) {

@@ -13,20 +13,7 @@
 #include <string.h>
 
 #include "gen/gen_master.h"
-
-static uint64_t fnv(const uint8_t *bytes, uint64_t count) {
-    uint64_t hash = UINT64_C(0xCBF29CE484222325);
-    for (uint64_t i = 0; i < count; i++) {
-        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001B3);
-    }
-    return hash;
-}
-
-static uint8_t *bytes_of(uint64_t count) {
-    uint8_t *bytes = calloc(count + 1, 1);
-    assert_non_null(bytes);
-    return bytes;
-}
+#include "support/pinned.h"
 
 static gen_run run_of(const gen_plan *plan, double rate) {
     return (gen_run){.plan = plan, .seed = 5, .masters = true, .learning_rate = rate};

@@ -12,27 +12,10 @@
 #include <string.h>
 
 #include "codec/prefix_code.h"
+#include "support/exact.h"
 
-static uint64_t seed = 4242;
-
-static uint64_t next_random(void) {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return seed * UINT64_C(0x2545F4914F6CDD1D);
-}
-
-static uint32_t below(uint32_t bound) {
-    return (uint32_t)((next_random() >> 32) * bound >> 32);
-}
-
-static uint8_t *exact_copy(const void *bytes, size_t count) {
-    uint8_t *copy = malloc(count > 0 ? count : 1);
-    assert_non_null(copy);
-    if (count > 0)
-        memcpy(copy, bytes, count);
-    return copy;
-}
+#define TEST_SEED 4242
+#include "support/random.h"
 
 /* ---- Bits ---- */
 

@@ -22,8 +22,9 @@ xorcast_status xci_wire_read_head(xorcast_context *context,
                                   xci_wire_head *head_out) {
     if (xci_load32(bytes) != MAGIC)
         FAIL(context, XORCAST_DATA_CORRUPT,
-             "a message begins with %02x %02x %02x %02x: this is not xorcast", bytes[0], bytes[1],
-             bytes[2], bytes[3]);
+             "a message begins with %02x %02x %02x %02x: the other side does not speak xorcast; "
+             "check the address",
+             bytes[0], bytes[1], bytes[2], bytes[3]);
     if (bytes[5] < XCI_WIRE_HELLO || bytes[5] > XCI_WIRE_REFUSAL)
         FAIL(context, XORCAST_DATA_CORRUPT, "a message has type %u, which does not exist",
              bytes[5]);
