@@ -84,6 +84,14 @@ __device__ __forceinline__ uint32_t d_add_before(uint32_t v, uint32_t step) {
     return v;
 }
 
+/* Four of the eight bytes of `low` and `high`: those that the lowest four nibbles of `places`, each
+ * below 8, say. */
+__device__ __forceinline__ uint32_t d_pick_bytes(uint32_t low, uint32_t high, uint32_t places) {
+    uint32_t v;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(v) : "r"(low), "r"(high), "r"(places));
+    return v;
+}
+
 #define XCI_SHARED_MEMORY(name) extern __shared__ uint4 name[]
 
 #endif

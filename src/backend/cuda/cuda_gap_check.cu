@@ -11,21 +11,30 @@
 #define BESIDE_THREADS 256u
 #define BESIDE_BLOCKS 2 /* of a multiprocessor, at least */
 
+/* First `ends`, XCI_GAP_WINDOW for each thread; then, in the same place, a desk for each warp. */
 typedef struct gap_memory {
     xci_gap_record *record;
     xci_gap_lookup *lookups;
-    uint32_t *ends; /* XCI_GAP_WINDOW for each thread */
+    uint32_t *ends;
+    xci_gap_desk *desks;
 } gap_memory;
 
-static uint32_t shared_bytes(uint32_t most_tables, uint32_t threads) {
-    return (uint32_t)sizeof(xci_gap_record) + most_tables * (uint32_t)sizeof(xci_gap_lookup) +
-           XCI_GAP_WINDOW * threads * (uint32_t)sizeof(uint32_t);
+XCI_BOTH uint32_t work_bytes(bool beside, uint32_t threads) {
+    const uint32_t ends = XCI_GAP_WINDOW * threads * (uint32_t)sizeof(uint32_t);
+    const uint32_t desks = threads / XCI_WARP * (uint32_t)sizeof(xci_gap_desk);
+    return beside && desks > ends ? desks : ends;
 }
 
-static __device__ __forceinline__ gap_memory d_divide(uint4 *shared) {
+static uint32_t shared_bytes(bool beside, uint32_t most_tables, uint32_t threads) {
+    return work_bytes(beside, threads) + (uint32_t)sizeof(xci_gap_record) +
+           most_tables * (uint32_t)sizeof(xci_gap_lookup);
+}
+
+template <bool BESIDE> static __device__ __forceinline__ gap_memory d_divide(uint4 *shared) {
     gap_memory memory;
     memory.ends = (uint32_t *)shared;
-    memory.record = (xci_gap_record *)(memory.ends + XCI_GAP_WINDOW * blockDim.x);
+    memory.desks = (xci_gap_desk *)shared;
+    memory.record = (xci_gap_record *)((uint8_t *)shared + work_bytes(BESIDE, blockDim.x));
     memory.lookups = (xci_gap_lookup *)(memory.record + 1);
     return memory;
 }
@@ -107,9 +116,12 @@ static __device__ __forceinline__ bool d_decode_dense(const gap_memory &memory, 
         visit);
 }
 
-/* Of a warp, for the streams of classes. */
-static __device__ __forceinline__ uint32_t *d_class_ends(const gap_memory &memory) {
-    return memory.ends + threadIdx.x / XCI_WARP * XCI_WARP * XCI_GAP_WINDOW;
+template <typename Visit>
+static __device__ __forceinline__ bool d_decode_beside(const gap_memory &memory, const gap_job &job,
+                                                       Visit visit) {
+    return d_walk_beside(job.shape, job.first_keys, memory.lookups, job.block.bytes,
+                         job.block.block_bytes, job.old_at, job.bytes,
+                         &memory.desks[threadIdx.x / XCI_WARP], visit);
 }
 
 /* ---- Check ---- */
@@ -137,6 +149,15 @@ static __device__ __forceinline__ void d_check_word(gap_checker *checker, uint32
         return;
     d_count_mask(&checker->tally, mask, checker->element_bytes);
     d_count_change(&checker->tally, &checker->place, &checker->segments, word, mask);
+}
+
+/* The same where the old word is at hand, of a chunk that is direct. */
+static __device__ __forceinline__ void d_check_beside(gap_checker *checker, uint32_t word,
+                                                      uint64_t mask, uint64_t old_word) {
+    uint64_t kept, key;
+    d_count_mask(&checker->tally, mask, checker->element_bytes);
+    if (d_find_key(&checker->segments, word, &kept, &key))
+        d_add_change(&checker->tally, old_word, mask, kept, key);
 }
 
 static __device__ __forceinline__ void d_set_result(xci_cuda_result *result_out,
@@ -183,12 +204,11 @@ static __device__ __forceinline__ void d_check_by_warp(const xci_cuda_gap_call &
         good = d_decode_dense<BESIDE>(
             memory, job, [&](uint32_t word, uint64_t mask) { d_check_word(&checker, word, mask); });
     else
-        good = d_walk_beside(job.shape, job.first_keys, memory.lookups, job.block.bytes,
-                             job.block.block_bytes, job.old_at, job.bytes, d_class_ends(memory),
-                             [&](uint32_t word, uint64_t low, uint64_t high) {
-                                 d_check_word(&checker, word, low);
-                                 d_check_word(&checker, word + 1, high);
-                             });
+        good = d_decode_beside(
+            memory, job, [&](bool active, uint32_t word, uint64_t mask, uint64_t old_word) {
+                if (active)
+                    d_check_beside(&checker, word, mask, old_word);
+            });
     d_sum_tally(&checker.tally, XCI_WARP);
     if (d_lane() == 0)
         d_set_result(result, checker.tally, good ? XORCAST_OK : XORCAST_DATA_CORRUPT, job);
@@ -239,12 +259,10 @@ static __device__ __forceinline__ void d_clear_mask(uint64_t *words, uint32_t by
     __syncwarp();
 }
 
-/* A row's changes to the list, lane after lane. */
-static __device__ __forceinline__ void d_put_row(gap_sink *sink, uint32_t word, uint64_t low,
-                                                 uint64_t high) {
-    const uint32_t mine = d_changed_bytes(low) + d_changed_bytes(high), sum = d_scan(mine);
-    const uint32_t at = d_put_entries(sink->at, sink->count + sum - mine, word, low);
-    d_put_entries(sink->at, at, word + 1, high);
+/* Words to the list, lane after lane. */
+static __device__ __forceinline__ void d_put_words(gap_sink *sink, uint32_t word, uint64_t mask) {
+    const uint32_t mine = d_changed_bytes(mask), sum = d_scan(mine);
+    d_put_entries(sink->at, sink->count + sum - mine, word, mask);
     sink->count += __shfl_sync(XCI_ALL, sum, XCI_WARP - 1);
 }
 
@@ -259,16 +277,12 @@ static __device__ __forceinline__ void d_write_by_warp(const gap_memory &memory,
         d_decode_dense<BESIDE>(memory, job,
                                [&](uint32_t word, uint64_t mask) { words[word] = mask; });
     else
-        d_walk_beside(job.shape, job.first_keys, memory.lookups, job.block.bytes,
-                      job.block.block_bytes, job.old_at, job.bytes, d_class_ends(memory),
-                      [&](uint32_t word, uint64_t low, uint64_t high) {
-                          if (!raw)
-                              d_put_row(&sink, word, low, high);
-                          if (raw && low != 0)
-                              words[word] = low;
-                          if (raw && high != 0)
-                              words[word + 1] = high;
-                      });
+        d_decode_beside(memory, job, [&](bool active, uint32_t word, uint64_t mask, uint64_t) {
+            if (!raw)
+                d_put_words(&sink, word, active ? mask : 0);
+            else if (active)
+                words[word] = mask;
+        });
 }
 
 /* ---- Kernels ---- */
@@ -298,7 +312,7 @@ static __global__ void __launch_bounds__(BESIDE ? BESIDE_THREADS : PLAIN_THREADS
                                          BESIDE ? BESIDE_BLOCKS : 1)
     k_gap_decode(const xci_cuda_gap_call call) {
     XCI_SHARED_MEMORY(shared);
-    const gap_memory memory = d_divide(shared);
+    const gap_memory memory = d_divide<BESIDE>(shared);
     const xci_cuda_gap_record record = call.records[blockIdx.x];
     const uint64_t end = record.first + record.count;
     bool more = false;
@@ -315,6 +329,8 @@ static __global__ void __launch_bounds__(BESIDE ? BESIDE_THREADS : PLAIN_THREADS
     }
     if (!__syncthreads_or(more))
         return;
+    if (BESIDE)
+        d_clear_desk(&memory.desks[threadIdx.x / XCI_WARP]);
     for (uint64_t i = record.first + threadIdx.x / XCI_WARP; i < end; i += blockDim.x / XCI_WARP) {
         const gap_job job = d_job_of<BESIDE>(call, memory.record, i);
         if (job.way == GAP_WARP)
@@ -326,7 +342,7 @@ static __global__ void __launch_bounds__(BESIDE ? BESIDE_THREADS : PLAIN_THREADS
 
 static int launch(void (*kernel)(xci_cuda_gap_call), const xci_cuda_gap_call *call,
                   uint32_t threads, void *stream) {
-    const uint32_t bytes = shared_bytes(call->most_tables, threads);
+    const uint32_t bytes = shared_bytes(call->beside != 0, call->most_tables, threads);
     const cudaError_t error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     return error != cudaSuccess
