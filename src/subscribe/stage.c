@@ -142,8 +142,7 @@ static xorcast_status transcode(xci_stage_worker *worker, xorcast_bundle *bundle
                                 const xci_chunk *chunk, const xci_record *record, uint32_t index,
                                 xci_block_job *job) {
     const xci_place place = {chunk->tensor, chunk->index, 0};
-    /* only a whole chunk is what its blocks were made beside */
-    const uint8_t *old = bundle->complete ? job->weights : NULL;
+    const uint8_t *old = worker->beside_old_weights ? job->weights : NULL;
     const xorcast_status status = xci_block_decode(&worker->reader, place, record, index,
                                                    job->block, old, worker->scratch, chunk->bytes);
     if (status == XORCAST_DATA_CORRUPT)
@@ -370,6 +369,8 @@ xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest,
              (unsigned long long)base->lane[0]);
     stage->info = *info;
     stage->last_group = UINT64_MAX;
+    for (uint32_t i = 0; stage->workers != NULL && i < xci_context_threads(context); i++)
+        stage->workers[i].beside_old_weights = info->needs_old_weights != 0;
     return stage->loader != NULL ? xci_device_stage_begin(stage) : XORCAST_OK;
 }
 

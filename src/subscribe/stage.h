@@ -35,6 +35,7 @@ typedef struct xci_stage_worker {
     xci_block_job *jobs;
     xci_ready *list;
     uint32_t *indices; /* of the blocks in their record */
+    bool beside_old_weights; /* blocks may be decoded beside them */
 } xci_stage_worker;
 
 /* What a group of the parts that are being staged came to. */
