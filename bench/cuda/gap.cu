@@ -226,6 +226,7 @@ static gap_stage make_stage(const gap_step &s, bool beside) {
             CUDA(cudaMemcpy(&tables, record.params, 1, cudaMemcpyDeviceToHost));
             most_tables = std::max<uint32_t>(most_tables, tables);
         }
+        stage.call.most_params = std::max(stage.call.most_params, record.params_bytes);
         stage.payload_bytes += groups[g].bytes;
         stage.params_bytes += groups[g].params_bytes;
         for (uint64_t c = s.group_first[g]; c < s.group_first[g + 1]; ++c) {

@@ -15,7 +15,8 @@
 #define XCI_QUEUE 16u /* changes of a class; a power of two */
 #endif
 #define XCI_SHARE (XCI_WARP / XCI_GAP_CLASSES) /* of them that are looked for at a time */
-#define XCI_WORDS (3u * XCI_WARP) /* changed words: less than 32 wait, a row has up to 64 */
+#define XCI_TAKEN (2u * XCI_WARP)              /* changed words that a tile gives at a time */
+#define XCI_WORDS (XCI_WARP + XCI_TAKEN)
 
 /* A warp's part of shared memory. */
 typedef struct xci_gap_desk {
@@ -26,6 +27,7 @@ typedef struct xci_gap_desk {
     uint32_t ranks[XCI_GAP_CLASSES][XCI_QUEUE];
     uint32_t ends[XCI_GAP_WINDOW * XCI_GAP_CLASSES];
     uint32_t words[XCI_WORDS];
+    xci_gap_walk walks[XCI_GAP_CLASSES];           /* of the streams; their positions are ranks */
     uint16_t passed[XCI_CLASS_PAIRS][XCI_WARP][2]; /* elements of each class up to each lane's end */
 } xci_gap_desk;
 
@@ -36,8 +38,7 @@ typedef struct xci_gap_beside {
     const uint8_t *old_at;
     const uint32_t *first_keys;
     uint32_t bytes, count, class_count; /* count: of elements */
-    xci_gap_walk walk; /* of the lane's class; its position is a rank */
-    bool open;         /* there may be more in the stream */
+    bool open;                          /* there may be more in the stream of the lane's class */
     bool bad;
     uint32_t head, tail; /* of the class's queue */
     uint32_t seen;       /* its elements before the tile */
@@ -51,26 +52,22 @@ __device__ __forceinline__ bool d_open_streams(xci_gap_beside *beside, const xci
                                                const xci_gap_lookup *lookups, const uint8_t *block,
                                                uint32_t block_bytes) {
     xci_reader at = {block, block + block_bytes, false};
-    beside->walk.bits = d_bits_of(block, 0);
     for (uint32_t c = 0; c < beside->class_count; ++c) {
-        xci_gap_bits bits;
-        if (!d_next_segment(&at, c + 1 == beside->class_count, &bits))
+        xci_gap_walk walk;
+        if (!d_next_segment(&at, c + 1 == beside->class_count, &walk.bits))
             return false;
+        walk.past.prior = shape->classes[c].prior;
+        walk.past.count = walk.past.next = 0;
+        walk.past.ends = beside->desk->ends + c;
+        walk.past.stride = XCI_GAP_CLASSES;
+        walk.lookup = &lookups[shape->classes[c].table];
+        walk.count = beside->count;
+        walk.bad = false;
         if (c == d_lane())
-            beside->walk.bits = bits;
+            beside->desk->walks[c] = walk;
     }
     beside->open = d_lane() < beside->class_count;
     beside->head = beside->tail = beside->seen = 0;
-    if (beside->open) {
-        const xci_gap_class of = shape->classes[d_lane()];
-        beside->walk.past.prior = of.prior;
-        beside->walk.past.count = beside->walk.past.next = 0;
-        beside->walk.past.ends = beside->desk->ends + d_lane();
-        beside->walk.past.stride = XCI_GAP_CLASSES;
-        beside->walk.lookup = &lookups[of.table];
-        beside->walk.count = beside->count;
-        beside->walk.bad = false;
-    }
     return true;
 }
 
@@ -79,14 +76,16 @@ __device__ __forceinline__ void d_fill_queues(xci_gap_beside *beside) {
     xci_gap_desk *desk = beside->desk;
     if (!__any_sync(XCI_ALL, beside->open && beside->tail - beside->head < XCI_SHARE))
         return;
-    while (beside->open && beside->tail - beside->head < XCI_QUEUE) {
-        beside->open = d_next_change(&beside->walk);
-        beside->bad = beside->bad || beside->walk.bad;
-        if (!beside->open)
-            break;
-        desk->ranks[d_lane()][beside->tail % XCI_QUEUE] = beside->walk.position;
-        desk->values[d_lane()][beside->tail % XCI_QUEUE] = beside->walk.value;
-        ++beside->tail;
+    if (beside->open) {
+        xci_gap_walk walk = desk->walks[d_lane()];
+        while (beside->tail - beside->head < XCI_QUEUE && d_next_change(&walk)) {
+            desk->ranks[d_lane()][beside->tail % XCI_QUEUE] = walk.position;
+            desk->values[d_lane()][beside->tail % XCI_QUEUE] = walk.value;
+            ++beside->tail;
+        }
+        beside->open = beside->tail - beside->head == XCI_QUEUE;
+        beside->bad = beside->bad || walk.bad;
+        desk->walks[d_lane()] = walk;
     }
     __syncwarp();
 }
@@ -157,42 +156,17 @@ __device__ __forceinline__ uint32_t d_find_piece(const xci_gap_desk *desk, xci_g
     return piece;
 }
 
-/* Which element of the piece it is. Those that it passes are in the piece, as it is itself. */
+/* Puts the change's mask where the tile's are. */
 template <uint32_t WIDTH>
-__device__ __forceinline__ uint32_t d_find_element(const xci_gap_beside *beside,
-                                                   const uint32_t *words,
-                                                   const xci_gap_quest *quest) {
-    const xci_gap_fields f = d_fields_of(WIDTH);
-    const uint32_t c = quest->of, step = WIDTH == 4 ? 2 : 1, per_step = WIDTH == 4 ? 1 : 8u >> WIDTH;
-    const uint32_t low = d_key_bound(f, beside->first_keys[c]);
-    const uint32_t high =
-        c + 1 < beside->class_count ? d_key_bound(f, beside->first_keys[c + 1]) : 0;
-    uint32_t rank = quest->rank, at = step - 1, marks;
-#pragma unroll 1
-    for (;; at += step) {
-        const uint32_t keys = words[at] >> f.down & f.keys;
-        marks = d_not_below(f, keys, low) & ~d_not_below(f, keys, high);
-        const uint32_t count = (uint32_t)__popc(marks);
-        if (rank < count)
-            break;
-        rank -= count;
-    }
-    for (; rank > 0; --rank)
-        marks &= marks - 1;
-    const uint32_t field = ((uint32_t)__ffs((int)marks) - 1) >> (WIDTH >= 3 ? 5 : 2 + WIDTH);
-    return at / step * per_step + field;
-}
-
-/* Puts the change's mask where the tile's are. Returns in which row of 512 bytes, as a bit. */
-template <uint32_t WIDTH>
-__device__ __forceinline__ uint32_t d_place_change(xci_gap_beside *beside, const uint4 *tile,
-                                                   uint32_t number, xci_gap_quest quest) {
+__device__ __forceinline__ void d_place_change(xci_gap_beside *beside, const uint4 *tile,
+                                               uint32_t number, xci_gap_quest quest) {
     const uint32_t *words = (const uint32_t *)tile;
     uint32_t *masks = (uint32_t *)beside->desk->masks;
     const uint32_t piece = d_find_piece(beside->desk, &quest);
     const uint32_t index =
         piece * (XCI_PIECE_WORDS * 8 >> WIDTH) +
-        d_find_element<WIDTH>(beside, words + piece * XCI_PIECE_WORDS, &quest);
+        d_find_element<WIDTH>(d_range_of<WIDTH>(beside->first_keys, beside->class_count, quest.of),
+                              tile + piece * XCI_PIECE_VECTORS, quest.rank);
     const uint32_t word = WIDTH == 4 ? 2 * index : index >> (3 - WIDTH);
     const uint32_t shift = WIDTH >= 3 ? 0 : index % (8u >> WIDTH) * (4u << WIDTH);
     uint64_t element = words[word] >> shift;
@@ -205,29 +179,25 @@ __device__ __forceinline__ uint32_t d_place_change(xci_gap_beside *beside, const
     atomicOr(&masks[word], (uint32_t)mask << shift);
     if (WIDTH == 4)
         atomicOr(&masks[word + 1], (uint32_t)(mask >> 32));
-    return 1u << word / (XCI_WARP * 4);
 }
 
-/* Looks for the next few changes of each class, one a lane. Returns the rows that they are in. */
+/* Looks for the next few changes of each class, one a lane. */
 template <uint32_t WIDTH>
-__device__ __forceinline__ uint32_t d_place_changes(xci_gap_beside *beside, const uint4 *tile,
-                                                    uint32_t number, uint32_t total) {
+__device__ __forceinline__ void d_place_changes(xci_gap_beside *beside, const uint4 *tile,
+                                                uint32_t number, uint32_t total) {
     const xci_gap_desk *desk = beside->desk;
     const uint32_t c = d_lane() / XCI_SHARE, place = d_lane() % XCI_SHARE;
     const uint32_t head = __shfl_sync(XCI_ALL, beside->head, c);
     const uint32_t queued = __shfl_sync(XCI_ALL, beside->tail, c) - head;
     const uint32_t seen = __shfl_sync(XCI_ALL, beside->seen, c);
     const uint32_t in_tile = __shfl_sync(XCI_ALL, total, c), at = (head + place) % XCI_QUEUE;
-    xci_gap_quest quest = {c, desk->ranks[c][at] - seen, desk->values[c][at]};
+    const xci_gap_quest quest = {c, desk->ranks[c][at] - seen, desk->values[c][at]};
     const bool active = place < queued && quest.rank < in_tile;
-    uint32_t rows = 0;
     if (active)
-        rows = d_place_change<WIDTH>(beside, tile, number, quest);
+        d_place_change<WIDTH>(beside, tile, number, quest);
     const uint32_t placed = __ballot_sync(XCI_ALL, active);
     if (d_lane() < XCI_GAP_CLASSES)
-        beside->head +=
-            (uint32_t)__popc(placed >> d_lane() * XCI_SHARE & ((1u << XCI_SHARE) - 1));
-    return __reduce_or_sync(XCI_ALL, rows);
+        beside->head += (uint32_t)__popc(placed >> d_lane() * XCI_SHARE & ((1u << XCI_SHARE) - 1));
 }
 
 /* ---- Words ---- */
@@ -252,31 +222,46 @@ __device__ __forceinline__ void d_hand_words(xci_gap_beside *beside, Visit visit
     }
 }
 
-/* Takes the masks of a row's words, and clears them. */
-__device__ __forceinline__ void d_take_row(xci_gap_beside *beside, const uint4 *tile,
-                                           uint32_t number, uint32_t row) {
+/* Which words of the lane's piece have a mask. */
+__device__ __forceinline__ uint32_t d_changed_words(const uint4 *masks) {
+    const uint32_t first = d_first_vector();
+    uint32_t changed = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < XCI_PIECE_VECTORS; ++i) {
+        const uint4 v = masks[first ^ i];
+        const uint32_t two = ((v.x | v.y) != 0 ? 1u : 0) | ((v.z | v.w) != 0 ? 2u : 0);
+        changed |= two << (first ^ i) % XCI_PIECE_VECTORS * 2;
+    }
+    return changed;
+}
+
+/* Takes the masks of a tile's words, clears them, and hands them on, but for the last few. */
+template <typename Visit>
+__device__ __forceinline__ void d_take_tile(xci_gap_beside *beside, const uint4 *tile,
+                                            uint32_t number, Visit visit) {
     xci_gap_desk *desk = beside->desk;
-    const uint32_t v = row * XCI_WARP + d_lane();
-    const uint4 mask = desk->masks[v], old = tile[v];
-    const uint64_t low = (uint64_t)mask.y << 32 | mask.x, high = (uint64_t)mask.w << 32 | mask.z;
-    const uint32_t lows = __ballot_sync(XCI_ALL, low != 0),
-                   highs = __ballot_sync(XCI_ALL, high != 0), below = (1u << d_lane()) - 1;
-    uint32_t at = beside->waiting + (uint32_t)(__popc(lows & below) + __popc(highs & below));
-    const uint32_t word = 2 * (number * XCI_TILE_VECTORS + v);
-    if (low != 0) {
-        desk->words[at] = word;
-        desk->word_masks[at] = low;
-        desk->word_olds[at++] = (uint64_t)old.y << 32 | old.x;
-    }
-    if (high != 0) {
-        desk->words[at] = word + 1;
-        desk->word_masks[at] = high;
-        desk->word_olds[at] = (uint64_t)old.w << 32 | old.z;
-    }
-    if ((low | high) != 0)
-        desk->masks[v] = make_uint4(0, 0, 0, 0);
-    beside->waiting += (uint32_t)(__popc(lows) + __popc(highs));
+    const uint64_t *olds = (const uint64_t *)tile;
+    uint64_t *masks = (uint64_t *)desk->masks;
     __syncwarp();
+    uint32_t changed = d_changed_words(desk->masks);
+    const uint32_t mine = (uint32_t)__popc(changed), sum = d_scan(mine);
+    const uint32_t count = __shfl_sync(XCI_ALL, sum, XCI_WARP - 1);
+    uint32_t next = sum - mine;
+    for (uint32_t begin = 0; begin < count; begin += XCI_TAKEN) {
+        for (; changed != 0 && next < begin + XCI_TAKEN; changed &= changed - 1, ++next) {
+            const uint32_t at = beside->waiting + next - begin;
+            const uint32_t word =
+                d_lane() * (2 * XCI_PIECE_VECTORS) + (uint32_t)__ffs((int)changed) - 1;
+            desk->words[at] = number * (2 * XCI_TILE_VECTORS) + word;
+            desk->word_masks[at] = masks[word];
+            desk->word_olds[at] = olds[word];
+            masks[word] = 0;
+        }
+        beside->waiting += min(count - begin, XCI_TAKEN);
+        __syncwarp();
+        while (beside->waiting >= XCI_WARP)
+            d_hand_words(beside, visit);
+    }
 }
 
 /* ---- Blocks ---- */
@@ -286,7 +271,7 @@ __device__ __forceinline__ void d_walk_tile(xci_gap_beside *beside, const xci_ga
                                             const uint4 *tile, uint32_t number, Visit visit) {
     const uint32_t most = XCI_TILE_BYTES * 2 >> WIDTH;
     const uint32_t all = min(beside->count - number * most, most);
-    uint32_t counts[XCI_CLASS_PAIRS], rows = 0;
+    uint32_t counts[XCI_CLASS_PAIRS];
     d_count_piece<WIDTH>(bounds, tile, counts);
     const uint32_t total = d_tile_total(beside->class_count, counts, all);
     bool noted = false;
@@ -297,15 +282,11 @@ __device__ __forceinline__ void d_walk_tile(xci_gap_beside *beside, const xci_ga
         if (!noted)
             d_note_passed(beside, counts, d_piece_count<WIDTH>(all));
         noted = true;
-        rows |= d_place_changes<WIDTH>(beside, tile, number, total);
+        d_place_changes<WIDTH>(beside, tile, number, total);
     }
     beside->seen += total;
-    __syncwarp();
-    for (; rows != 0; rows &= rows - 1) {
-        d_take_row(beside, tile, number, (uint32_t)__ffs((int)rows) - 1);
-        while (beside->waiting >= XCI_WARP)
-            d_hand_words(beside, visit);
-    }
+    if (noted)
+        d_take_tile(beside, tile, number, visit);
 }
 
 template <uint32_t WIDTH, typename Visit>

@@ -8,12 +8,15 @@
 
 /* Old weights keep more warps busy. */
 #define PLAIN_THREADS 64u
+#ifndef BESIDE_THREADS
 #define BESIDE_THREADS 256u
 #define BESIDE_BLOCKS 2 /* of a multiprocessor, at least */
+#endif
 
 /* First `ends`, XCI_GAP_WINDOW for each thread; then, in the same place, a desk for each warp. */
 typedef struct gap_memory {
     xci_gap_record *record;
+    xci_gap_symbols *symbols;
     xci_gap_lookup *lookups;
     uint32_t *ends;
     xci_gap_desk *desks;
@@ -25,9 +28,12 @@ XCI_BOTH uint32_t work_bytes(bool beside, uint32_t threads) {
     return beside && desks > ends ? desks : ends;
 }
 
-static uint32_t shared_bytes(bool beside, uint32_t most_tables, uint32_t threads) {
-    return work_bytes(beside, threads) + (uint32_t)sizeof(xci_gap_record) +
-           most_tables * (uint32_t)sizeof(xci_gap_lookup);
+static uint32_t shared_bytes(const xci_cuda_gap_call *call, uint32_t threads) {
+    const uint32_t symbols = xci_gap_symbols_in(call->most_tables, call->most_params);
+    return work_bytes(call->beside != 0, threads) + (uint32_t)sizeof(xci_gap_record) +
+           (uint32_t)sizeof(xci_gap_symbols) +
+           call->most_tables * (uint32_t)sizeof(xci_gap_lookup) +
+           symbols * (uint32_t)sizeof(uint16_t);
 }
 
 template <bool BESIDE> static __device__ __forceinline__ gap_memory d_divide(uint4 *shared) {
@@ -35,7 +41,8 @@ template <bool BESIDE> static __device__ __forceinline__ gap_memory d_divide(uin
     memory.ends = (uint32_t *)shared;
     memory.desks = (xci_gap_desk *)shared;
     memory.record = (xci_gap_record *)((uint8_t *)shared + work_bytes(BESIDE, blockDim.x));
-    memory.lookups = (xci_gap_lookup *)(memory.record + 1);
+    memory.symbols = (xci_gap_symbols *)(memory.record + 1);
+    memory.lookups = (xci_gap_lookup *)(memory.symbols + 1);
     return memory;
 }
 
@@ -307,6 +314,23 @@ static __device__ __forceinline__ void d_work_by_warp(const xci_cuda_gap_call &c
         d_write_by_warp<BESIDE>(memory, job, result->block_codec == XORCAST_CODEC_RAW);
 }
 
+/* A record's parameters, by one warp. */
+static __device__ __forceinline__ void d_read_params(const xci_cuda_gap_call &call,
+                                                     const gap_memory &memory,
+                                                     const xci_cuda_gap_record &record) {
+    if (d_lane() == 0)
+        *memory.symbols = {(uint16_t *)(memory.lookups + call.most_tables),
+                           xci_gap_symbols_in(call.most_tables, call.most_params), false};
+    for (uint32_t t = d_lane(); t < call.most_tables; t += XCI_WARP)
+        memory.lookups[t].symbols = memory.symbols;
+    __syncwarp();
+    d_read_record(memory.record, memory.lookups, call.most_tables, record.params,
+                  record.params_bytes, record.gap_count);
+    __syncwarp();
+    if (d_lane() == 0 && memory.symbols->lacking)
+        memory.record->good = false;
+}
+
 template <bool BESIDE, bool WRITES>
 static __global__ void __launch_bounds__(BESIDE ? BESIDE_THREADS : PLAIN_THREADS,
                                          BESIDE ? BESIDE_BLOCKS : 1)
@@ -317,8 +341,7 @@ static __global__ void __launch_bounds__(BESIDE ? BESIDE_THREADS : PLAIN_THREADS
     const uint64_t end = record.first + record.count;
     bool more = false;
     if (threadIdx.x < XCI_WARP)
-        d_read_record(memory.record, memory.lookups, call.most_tables, record.params,
-                      record.params_bytes, record.gap_count);
+        d_read_params(call, memory, record);
     __syncthreads();
     for (uint64_t i = record.first + threadIdx.x; i < end; i += blockDim.x) {
         const gap_job job = d_job_of<BESIDE>(call, memory.record, i);
@@ -340,11 +363,20 @@ static __global__ void __launch_bounds__(BESIDE ? BESIDE_THREADS : PLAIN_THREADS
 
 /* ---- Launchers ---- */
 
+/* With as many warps a block as the device has shared memory for: one always fits. */
 static int launch(void (*kernel)(xci_cuda_gap_call), const xci_cuda_gap_call *call,
                   uint32_t threads, void *stream) {
-    const uint32_t bytes = shared_bytes(call->beside != 0, call->most_tables, threads);
-    const cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    int device, most_shared;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess)
+        error =
+            cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (error != cudaSuccess)
+        return error;
+    while (threads > XCI_WARP && shared_bytes(call, threads) > (uint32_t)most_shared)
+        threads -= XCI_WARP;
+    const uint32_t bytes = shared_bytes(call, threads);
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     return error != cudaSuccess
                ? error
                : d_launch(kernel, *call, call->record_count, 1, threads, stream, bytes);

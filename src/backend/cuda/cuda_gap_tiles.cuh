@@ -9,7 +9,7 @@
 
 #include "backend/cuda/cuda_gap_class.cuh"
 
-#define XCI_PIECE_VECTORS 4u
+#define XCI_PIECE_VECTORS 4u /* a power of two; d_first_vector is made for it */
 #define XCI_PIECE_WORDS (4u * XCI_PIECE_VECTORS)
 #define XCI_TILE_VECTORS (XCI_WARP * XCI_PIECE_VECTORS)
 #define XCI_TILE_BYTES (16u * XCI_TILE_VECTORS)
@@ -22,7 +22,7 @@
 
 /* ---- Their way to shared memory ---- */
 
-/* Bytes of the tile's vector `v`; zeros behind the chunk's end. */
+/* Sixteen of the chunk's bytes from `at` on; zeros behind its end. */
 static __device__ __noinline__ uint4 d_tile_edge(const uint8_t *old_at, uint32_t bytes,
                                                  uint32_t at) {
     uint32_t words[4] = {0, 0, 0, 0};
@@ -34,17 +34,24 @@ static __device__ __noinline__ uint4 d_tile_edge(const uint8_t *old_at, uint32_t
 /* Asks for a tile. Each call is one group of copies, also behind the end. */
 __device__ __forceinline__ void d_ask_tile(const uint8_t *old_at, uint32_t bytes, uint32_t tile,
                                            uint4 *to) {
-    const uint32_t begin = tile * XCI_TILE_BYTES;
-    const bool plain = begin + XCI_TILE_BYTES <= bytes && (uintptr_t)old_at % 16 == 0;
+    const uint32_t begin = tile * XCI_TILE_BYTES, lane = d_lane();
+    if (XCI_USUAL(begin + XCI_TILE_BYTES <= bytes && (uintptr_t)old_at % 16 == 0)) {
+        const uint4 *from = (const uint4 *)(old_at + begin) + lane;
 #pragma unroll
-    for (uint32_t i = 0; i < XCI_PIECE_VECTORS; ++i) {
-        const uint32_t v = i * XCI_WARP + d_lane();
-        if (XCI_USUAL(plain))
-            d_copy_async<16>(&to[v], old_at + begin + v * 16);
-        else if (begin < bytes)
+        for (uint32_t i = 0; i < XCI_TILE_VECTORS; i += XCI_WARP)
+            d_copy_async<16>(&to[lane + i], &from[i]);
+    } else if (begin < bytes) {
+#pragma unroll 1
+        for (uint32_t v = lane; v < XCI_TILE_VECTORS; v += XCI_WARP)
             to[v] = d_tile_edge(old_at, bytes, begin + v * 16);
     }
     d_copy_async_group();
+}
+
+/* The lane's pieces are looked at from this vector on, whose number is XORed with 0, 1, 2, 3: by an
+ * order of each lane's own, so that no two meet in a bank. */
+__device__ __forceinline__ uint32_t d_first_vector(void) {
+    return d_lane() * XCI_PIECE_VECTORS + d_lane() / 2 % XCI_PIECE_VECTORS;
 }
 
 /* ---- Keys ---- */
@@ -158,12 +165,10 @@ __device__ __forceinline__ void d_count_piece(const xci_gap_bounds &bounds, cons
                                               uint32_t *counts) {
     constexpr uint32_t words = d_key_words<WIDTH>();
     uint32_t keys[words * XCI_PIECE_VECTORS];
+    const uint32_t first = d_first_vector();
 #pragma unroll
-    for (uint32_t i = 0; i < XCI_PIECE_VECTORS; ++i) {
-        /* by turns, so that lanes meet no bank twice */
-        const uint32_t turn = (i + d_lane() * XCI_PIECE_VECTORS / 8) % XCI_PIECE_VECTORS;
-        d_pack_keys<WIDTH>(tile[d_lane() * XCI_PIECE_VECTORS + turn], &keys[i * words]);
-    }
+    for (uint32_t i = 0; i < XCI_PIECE_VECTORS; ++i)
+        d_pack_keys<WIDTH>(tile[first ^ i], &keys[i * words]);
 #pragma unroll
     for (uint32_t p = 0; p < XCI_CLASS_PAIRS; ++p) {
         counts[p] = 0;
@@ -173,15 +178,93 @@ __device__ __forceinline__ void d_count_piece(const xci_gap_bounds &bounds, cons
             counts[p] = d_count_nibbles(bounds, p, keys);
             continue;
         }
-        const uint32_t first = d_count_bytes<words * XCI_PIECE_VECTORS>(
-            keys, bounds.low[p], WIDTH > 1 && (bounds.tops >> (2 * p + 1) & 1) != 0);
-        counts[p] = first >> 7;
+        counts[p] = d_count_bytes<words * XCI_PIECE_VECTORS>(
+                        keys, bounds.low[p], WIDTH > 1 && (bounds.tops >> (2 * p + 1) & 1) != 0) >>
+                    7;
         if (2 * p + 2 < bounds.class_count)
             counts[p] += d_count_bytes<words * XCI_PIECE_VECTORS>(
                              keys, bounds.high[p],
                              WIDTH > 1 && (bounds.tops >> (2 * p + 2) & 1) != 0)
                          << 9;
     }
+}
+
+/* ---- Elements of a class ---- */
+
+/* The keys of a class, as d_mark_keys compares them. */
+typedef struct xci_gap_range {
+    uint32_t low, high; /* nibbles: added; bytes: the lower 7 bits of the first key, and of
+                                     the one behind the last, four times */
+    uint32_t low_wide, high_wide; /* bytes: all ones if that has no eighth bit */
+    uint32_t ends;                /* bytes: the highest bits if there are keys behind it, or 0 */
+} xci_gap_range;
+
+template <uint32_t WIDTH>
+__device__ __forceinline__ xci_gap_range d_range_of(const uint32_t *first_keys,
+                                                    uint32_t class_count, uint32_t c) {
+    const uint32_t first = first_keys[c], end = d_first_key(first_keys, class_count, c + 1);
+    xci_gap_range range = {};
+    if (WIDTH == 0) {
+        range.low = (8 - first) * 0x11111111u;
+        range.high = end < 8 ? (8 - end) * 0x11111111u : 0;
+        return range;
+    }
+    range.low = first % 128 * XCI_BYTE_ONES;
+    range.high = end % 128 * XCI_BYTE_ONES;
+    range.low_wide = first < 128 ? UINT32_MAX : 0;
+    range.high_wide = end < 128 ? UINT32_MAX : 0;
+    range.ends = end < XCI_GAP_KEYS ? XCI_BYTE_TOPS : 0;
+    return range;
+}
+
+/* For each key in a byte, in its highest bit: whether it is not below a bound. */
+__device__ __forceinline__ uint32_t d_byte_marks(uint32_t keys, uint32_t bound, uint32_t wide) {
+    const uint32_t rest = (keys | XCI_BYTE_TOPS) - bound;
+    return (keys & rest) | (wide & (keys | rest));
+}
+
+/* Those of a word of keys that are in a class, each by its highest bit. */
+template <uint32_t WIDTH>
+__device__ __forceinline__ uint32_t d_mark_keys(const xci_gap_range &range, uint32_t keys) {
+    if (WIDTH == 0)
+        return (keys + range.low) & ~(keys + range.high) & 0x88888888u;
+    const uint32_t tops = WIDTH == 4 ? 0x8080u : XCI_BYTE_TOPS;
+    return d_byte_marks(keys, range.low, range.low_wide) & tops &
+           ~(d_byte_marks(keys, range.high, range.high_wide) & range.ends);
+}
+
+/* Which of a piece's elements is number `rank` of a class; there is one. */
+template <uint32_t WIDTH>
+__device__ __forceinline__ uint32_t d_find_element(const xci_gap_range &range, const uint4 *piece,
+                                                   uint32_t rank) {
+    constexpr uint32_t words = d_key_words<WIDTH>(), per_word = (32u >> WIDTH) / words;
+    uint32_t marks[words], before = 0, word = 0;
+#pragma unroll 1
+    for (;; before += 32u >> WIDTH) {
+        uint32_t keys[words], count = 0;
+        d_pack_keys<WIDTH>(*piece++, keys);
+#pragma unroll
+        for (uint32_t w = 0; w < words; ++w) {
+            marks[w] = d_mark_keys<WIDTH>(range, keys[w]);
+            count += (uint32_t)__popc(marks[w]);
+        }
+        if (rank < count)
+            break;
+        rank -= count;
+    }
+    uint32_t bits = marks[0];
+#pragma unroll
+    for (uint32_t w = 1; w < words; ++w) { /* registers cannot be numbered */
+        const uint32_t count = (uint32_t)__popc(bits);
+        if (word == w - 1 && rank >= count) {
+            rank -= count;
+            bits = marks[w];
+            word = w;
+        }
+    }
+    for (; rank > 0; --rank)
+        bits &= bits - 1;
+    return before + word * per_word + (((uint32_t)__ffs((int)bits) - 1) >> (WIDTH == 0 ? 2 : 3));
 }
 
 #endif

@@ -217,6 +217,7 @@ typedef struct xci_cuda_gap_call {
     xci_cuda_result *results; /* one a block */
     uint64_t record_count;
     uint32_t most_tables; /* of a record: the first byte of its parameters, at most 32 */
+    uint32_t most_params; /* bytes of a record's */
     uint32_t beside;      /* 1: the bytes that places name are the base's */
 } xci_cuda_gap_call;
 int xci_cuda_gap_check(const xci_cuda_gap_call *call, void *stream);
