@@ -445,11 +445,45 @@ static void compare(const field *f, const set *s, const outcome *o, uint64_t fir
             fail("bytes behind the output were written");
 }
 
+/* Old is new where the results say so, and as it was everywhere else. What has its block must have
+ * moved, if blocks of any size were allowed to and it was not worked on twice. */
+static void compare_old(on_device *d, const field *f, const set *s, const outcome *o,
+                        uint64_t first, uint64_t count) {
+    uint8_t *wanted = host(f->bytes), *got = host(f->bytes);
+    const bool any_size = s->chunk_bytes <= 65536 &&
+                          d->call.scratch_bytes >= xci_cuda_encode_scratch(count, s->chunk_bytes);
+    memcpy(wanted, f->old_bytes, f->bytes);
+    check_cuda(cudaMemcpy(got, d->old_bytes, f->bytes, cudaMemcpyDeviceToHost), "copy of old");
+    for (uint64_t i = first; i < first + count; ++i) {
+        const chunk_case *c = &s->cases[i];
+        const xci_cuda_result *r = &o->results[i - first];
+        const bool has_block = r->block_bytes > 0 && r->status == XORCAST_OK;
+        const bool once = r->block_codec == d->call.codec;
+        if (r->moved > (d->call.move == 1 && has_block) ||
+            (d->call.move == 1 && has_block && any_size && once && r->moved == 0))
+            SAME("whether it moved", r->moved, !r->moved);
+        if (r->moved == 1)
+            memcpy(wanted + f->old_at[i], f->new_bytes + f->new_at[i], c->bytes);
+    }
+    for (uint64_t i = 0; i < f->bytes; ++i)
+        if (got[i] != wanted[i])
+            fail("old is neither what it was nor new");
+    free(wanted);
+    free(got);
+}
+
+/* Twice: old is only read, and old becomes new. */
 static void run_and_compare(on_device *d, const field *f, const set *s, uint64_t first,
                             uint64_t count, uint64_t capacity, uint32_t shift) {
-    outcome o = run(d, first, count, capacity, shift);
-    compare(f, s, &o, first, count, capacity);
-    free_outcome(&o);
+    for (uint32_t move = 0; move < 2; ++move) {
+        d->call.move = move;
+        check_cuda(cudaMemcpy(d->old_bytes, f->old_bytes, f->bytes, cudaMemcpyHostToDevice),
+                   "copy to the device");
+        outcome o = run(d, first, count, capacity, shift);
+        compare(f, s, &o, first, count, capacity);
+        compare_old(d, f, s, &o, first, count);
+        free_outcome(&o);
+    }
 }
 
 /* With so little scratch that many blocks outgrow what a warp has of it. */

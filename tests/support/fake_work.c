@@ -176,9 +176,14 @@ static int run_encode(fake_work *work) {
                                        job.change,
                                        job.block_bytes > 0 ? *used : NO_PLACE,
                                        fits ? XORCAST_OK : XORCAST_BUFFER_TOO_SMALL,
-                                       0};
+                                       {0}};
         if (fits && job.block_bytes > 0)
             memcpy(fake_real(call->blocks + *used, job.block_bytes), block, job.block_bytes);
+        /* Some chunks may stay as they were; here it is the raw ones. */
+        results[i].moved =
+            call->move == 1 && fits && job.block_bytes > 0 && job.block_codec == XORCAST_CODEC_LZ4;
+        if (results[i].moved == 1)
+            memcpy((uint8_t *)(uintptr_t)job.old_bytes, job.new_bytes, job.bytes);
         *used += job.block_bytes;
     }
     free(block);

@@ -18,20 +18,23 @@
  * fill these. A power of two. */
 #define XCI_JOBS 4u
 
-/* What the launcher decides. `words` has one word a chunk, all 0 at first, as has `counter`. */
+/* What the launcher decides. `words` has one word a chunk, all 0 at first, as are the others. */
 typedef struct xci_encode_plan {
     uint64_t *counter, *words;
+    uint64_t *full;      /* becomes 1 when a block does not fit into the output */
     uint8_t *slots;      /* one a warp, but for the first warp of the grid */
     uint32_t slot_rows;  /* of one slot */
     uint32_t ring_bytes; /* of a warp; a power of two */
 } xci_encode_plan;
 
 typedef struct xci_chunk_job {
-    const uint8_t *old_at, *new_at;
+    uint8_t *old_at;
+    const uint8_t *new_at;
     uint64_t index; /* counted from the call's first */
     uint32_t bytes, tops;
     xci_cuda_keys keys;
-    uint32_t unit; /* both old and new are aligned to: 1, 4, 8 or 16 */
+    uint16_t unit; /* both old and new are aligned to: 1, 4, 8 or 16 */
+    bool moves;    /* old becomes new */
 } xci_chunk_job;
 
 /* One tile: rows of old and of new. */
@@ -75,10 +78,19 @@ __device__ __forceinline__ uint32_t d_unit_of(uintptr_t address) {
     return address % 16 == 0 ? 16 : address % 8 == 0 ? 8 : address % 4 == 0 ? 4 : 1;
 }
 
+/* Whether old becomes new while a chunk is worked on. What is gone is had back from the block only:
+ * so the warp's slot must take any, and once one did not fit into the output, more will not. */
+__device__ __forceinline__ bool d_moves(const xci_cuda_encode_call *call,
+                                        const xci_encode_plan *plan, uint32_t bytes) {
+    const uint32_t most = bytes + bytes / 255 + 16;
+    return call->move != 0 && most <= plan->slot_rows * XCI_ROW &&
+           d_load_shared_word(plan->full) == 0;
+}
+
 /* The next chunk. Returns whether there was one. The warp's lane 0. */
-__device__ __forceinline__ bool d_take_chunk(const xci_cuda_encode_call *call, uint64_t *counter,
-                                             xci_chunk_job *job) {
-    const uint64_t index = atomicAdd((unsigned long long *)counter, 1ull);
+__device__ __forceinline__ bool d_take_chunk(const xci_cuda_encode_call *call,
+                                             const xci_encode_plan *plan, xci_chunk_job *job) {
+    const uint64_t index = atomicAdd((unsigned long long *)plan->counter, 1ull);
     if (index >= call->count)
         return false;
     const uint64_t number = call->first + index;
@@ -87,8 +99,9 @@ __device__ __forceinline__ bool d_take_chunk(const xci_cuda_encode_call *call, u
     job->old_at = call->old_at[number];
     job->new_at = call->new_at[number];
     job->bytes = chunk.bytes;
+    job->moves = d_moves(call, plan, chunk.bytes);
     job->tops = d_element_tops(chunk.element_bytes);
-    job->unit = d_unit_of((uintptr_t)job->old_at | (uintptr_t)job->new_at);
+    job->unit = (uint16_t)d_unit_of((uintptr_t)job->old_at | (uintptr_t)job->new_at);
     job->keys.segments = call->grid.segments + chunk.segment_first;
     job->keys.count = chunk.segment_count;
     job->keys.whole = false;
@@ -179,12 +192,13 @@ __device__ __forceinline__ void d_ask_for_units(const xci_chunk_job *job, xci_st
 }
 
 /* Goes on to the next chunk. Returns whether there is any. */
-__device__ __forceinline__ bool d_begin_next(const xci_cuda_encode_call *call, uint64_t *counter,
+__device__ __forceinline__ bool d_begin_next(const xci_cuda_encode_call *call,
+                                             const xci_encode_plan *plan,
                                              xci_feed_memory *memory) {
     const uint32_t begun = memory->begun, taken = memory->taken;
     bool some = begun < taken || memory->more;
     if (begun == taken && some && d_lane() == 0)
-        some = d_take_chunk(call, counter, d_job(memory, taken));
+        some = d_take_chunk(call, plan, d_job(memory, taken));
     __syncwarp();
     some = __shfl_sync(XCI_ALL, some, 0);
     if (d_lane() == 0) {
@@ -201,9 +215,9 @@ __device__ __forceinline__ bool d_begin_next(const xci_cuda_encode_call *call, u
  * one that is not aligned to vectors. One that is not aligned to four bytes does not come ahead.
  * Leaves what comes behind. */
 static __device__ __noinline__ void d_look_ahead(const xci_cuda_encode_call *call,
-                                                 uint64_t *counter, xci_feed_memory *memory,
-                                                 xci_stage *stage) {
-    const bool some = memory->left >= 0 || d_begin_next(call, counter, memory);
+                                                 const xci_encode_plan *plan,
+                                                 xci_feed_memory *memory, xci_stage *stage) {
+    const bool some = memory->left >= 0 || d_begin_next(call, plan, memory);
     const xci_chunk_job *job = d_job(memory, memory->begun - 1);
     const int32_t left = memory->left;
     __syncwarp();
@@ -229,8 +243,9 @@ static __device__ __noinline__ void d_look_ahead(const xci_cuda_encode_call *cal
 /* Asks for the next tile, if there is one, `ahead` stages from the one to use. Called STAGES - 1
  * times before the first tile is used, and then once for each: so the tile to use is there when
  * all but the last STAGES - 1 groups are. */
-__device__ __forceinline__ void d_ask_for_tile(const xci_cuda_encode_call *call, uint64_t *counter,
-                                               xci_feed *feed, uint32_t ahead) {
+__device__ __forceinline__ void d_ask_for_tile(const xci_cuda_encode_call *call,
+                                               const xci_encode_plan *plan, xci_feed *feed,
+                                               uint32_t ahead) {
     xci_feed_memory *memory = feed->memory;
     const uint32_t into = feed->from + ahead;
     xci_stage *stage = &memory->stages[into < XCI_STAGES ? into : into - XCI_STAGES];
@@ -244,17 +259,17 @@ __device__ __forceinline__ void d_ask_for_tile(const xci_cuda_encode_call *call,
         }
         feed->plain -= (int32_t)XCI_TILE;
     } else {
-        d_look_ahead(call, counter, memory, stage);
+        d_look_ahead(call, plan, memory, stage);
         feed->plain = memory->plain;
     }
     d_copy_async_group();
 }
 
-__device__ __forceinline__ void d_ask_for_first(const xci_cuda_encode_call *call, uint64_t *counter,
-                                                xci_feed *feed) {
+__device__ __forceinline__ void d_ask_for_first(const xci_cuda_encode_call *call,
+                                                const xci_encode_plan *plan, xci_feed *feed) {
 #pragma unroll 1
     for (uint32_t i = 0; i < XCI_STAGES - 1; ++i)
-        d_ask_for_tile(call, counter, feed, i);
+        d_ask_for_tile(call, plan, feed, i);
 }
 
 /* Whether there is a chunk whose tiles are to be used. */

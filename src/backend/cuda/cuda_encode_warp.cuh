@@ -20,12 +20,13 @@ __device__ __forceinline__ uint32_t d_lane(void) {
     return threadIdx.x % XCI_WARP;
 }
 
-/* Sixteen bytes that are read once: not kept in L1. */
+/* Sixteen bytes that are read once, not kept in L1. They may be what this warp has written. */
 __device__ __forceinline__ uint4 d_load_once(const uint4 *at) {
     uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(at));
+                 : "l"(at)
+                 : "memory");
     return v;
 }
 
