@@ -288,6 +288,10 @@ xorcast_status xci_device_encoder_take(xci_device_encoder *e, uint64_t tensor, c
     return xci_device_incoming_take(&e->incoming, tensor, data);
 }
 
+xorcast_status xci_device_encoder_take_all(xci_device_encoder *e) {
+    return xci_device_incoming_take_all(&e->incoming);
+}
+
 /* ---- Which piece is next ---- */
 
 static void push_span(xci_device_encoder *e, range_span span) {

@@ -29,6 +29,8 @@ xorcast_status xci_device_encoder_check(xci_device_encoder *encoder, uint64_t co
 /* One tensor of the put: its new bytes, or NULL for the bundle's own memory. */
 xorcast_status xci_device_encoder_take(xci_device_encoder *encoder, uint64_t tensor,
                                        const void *data);
+/* Every tensor, from the bundle's own memory. */
+xorcast_status xci_device_encoder_take_all(xci_device_encoder *encoder);
 /* All tensors of the put are taken; `ranges` [first, end) of chunks are complete with it. `all`:
  * every tensor of the bundle was, from its own memory. When it returns, memory that was handed over
  * is not read any more. */

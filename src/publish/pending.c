@@ -392,6 +392,33 @@ static xorcast_status put_tensors(xci_pending *pending, put_job *job, uint64_t c
     return put_on_device(job, all);
 }
 
+/* Every tensor, of a version that has none yet, from the bundle's own memory on a device: nothing is
+ * to be done for each of them. */
+static xorcast_status put_whole(xci_pending *pending, put_job *job) {
+    const xorcast_bundle *bundle = pending->bundle;
+    void *memory;
+    TRY(xci_device_encoder_take_all(pending->device));
+    TRY(xci_allocate_array(bundle->context, bundle->layout.group_count, sizeof(xci_put_range),
+                           &memory));
+    job->ranges = memory;
+    job->range_count = bundle->layout.group_count;
+    for (uint64_t g = 0; g < job->range_count; g++)
+        job->ranges[g] =
+            (xci_put_range){g, bundle->group_first[g], bundle->group_first[g + 1]};
+    if (bundle->tensor_count > 0)
+        memset(pending->seen, 1, bundle->tensor_count);
+    if (packed_chunk_count(bundle) > 0)
+        memset(pending->small_left, 0, packed_chunk_count(bundle) * sizeof(uint32_t));
+    pending->seen_count = bundle->tensor_count;
+    return put_on_device(job, true);
+}
+
+static bool is_whole(const xci_pending *pending, uint64_t count, const uint64_t *indices,
+                     const void *const *data, bool keep) {
+    return pending->device != NULL && pending->seen_count == 0 && !keep && indices == NULL &&
+           data == NULL && count == pending->bundle->tensor_count;
+}
+
 /* Marks the tensors as seen, or none of them. */
 static xorcast_status mark_seen(xci_pending *pending, uint64_t count, const uint64_t *indices) {
     const xorcast_bundle *bundle = pending->bundle;
@@ -424,13 +451,18 @@ xorcast_status xci_pending_put(xci_pending *pending, uint64_t count, const uint6
         FAIL(context, XORCAST_BAD_ARGUMENT, "%llu tensors are put where the bundle has %llu",
              (unsigned long long)count, (unsigned long long)pending->bundle->tensor_count);
     const uint64_t begun = xci_now_ns();
-    if (pending->device != NULL)
-        TRY(xci_device_encoder_check(pending->device, count, indices, data));
-    TRY(xci_allocate_array(context, count, sizeof(xci_put_range), &wide));
-    xorcast_status status = mark_seen(pending, count, indices);
-    if (status == XORCAST_OK)
-        status = put_tensors(pending, &job, count, indices, data, wide);
-    xci_release(context, wide);
+    xorcast_status status;
+    if (is_whole(pending, count, indices, data, keep)) {
+        status = put_whole(pending, &job);
+    } else {
+        if (pending->device != NULL)
+            TRY(xci_device_encoder_check(pending->device, count, indices, data));
+        TRY(xci_allocate_array(context, count, sizeof(xci_put_range), &wide));
+        status = mark_seen(pending, count, indices);
+        if (status == XORCAST_OK)
+            status = put_tensors(pending, &job, count, indices, data, wide);
+        xci_release(context, wide);
+    }
     xci_release(context, job.ranges);
     pending->put_ns += xci_now_ns() - begun;
     return status;
