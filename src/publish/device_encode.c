@@ -49,7 +49,6 @@ typedef struct encode_slot {
 
 /* What became of a range of the piece that is booked. */
 typedef struct range_note {
-    uint32_t listed; /* blocks */
     bool booked, behind; /* behind: chunks of it have not moved */
 } range_note;
 
@@ -610,12 +609,12 @@ static uint8_t *kept_at(const book_job *job, const xci_put_range *range, uint64_
            BLOCK_ROOM * (range->first - job->slot->first);
 }
 
-/* Lists block `index` of a range for the copy to where it stays. */
-static void list_block(const book_job *job, const xci_put_range *range, uint32_t index,
-                       const xci_cuda_result *result, uint8_t **at) {
-    const slot_tables on = host_tables(job->e, job->slot);
-    on.moves[range->first - job->slot->first + index] =
-        (xci_cuda_move){job->slot->output.at + result->block_offset, *at, result->block_bytes};
+/* Lists a chunk's block for the copy to where it stays; one that has none is listed as nothing. */
+static void list_block(const book_job *job, uint64_t chunk, const xci_cuda_result *result,
+                       uint8_t **at) {
+    const bool has = result->block_bytes > 0;
+    host_tables(job->e, job->slot).moves[chunk - job->slot->first] = (xci_cuda_move){
+        job->slot->output.at + (has ? result->block_offset : 0), *at, result->block_bytes};
     *at += xci_round_up(result->block_bytes, BLOCK_ALIGNMENT);
 }
 
@@ -643,7 +642,7 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
                     xci_piece *piece, range_note *note) {
     const xorcast_bundle *bundle = job->e->pending->bundle;
     const slot_tables on = host_tables(job->e, job->slot);
-    uint8_t *at = NULL;
+    uint8_t *at = job->kept;
     xci_record *record = &piece->record;
     xci_chunk chunk;
     memset(piece, 0, sizeof *piece);
@@ -656,14 +655,14 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
         else
             xci_bundle_next_chunk(bundle, NULL, &chunk);
         xci_piece_cover(piece, chunk.segments, chunk.segment_count, chunk.element_bytes);
-        if (result->block_bytes == 0)
-            continue;
-        if (record->block_count == 0) {
+        if (result->block_bytes > 0 && record->block_count == 0) {
             record->payload = job->slot->payload.at + result->block_offset;
             at = job->kept != NULL ? kept_at(job, range, result->block_offset) : NULL;
         }
-        if (at != NULL)
-            list_block(job, range, record->block_count, result, &at);
+        if (job->kept != NULL)
+            list_block(job, c, result, &at);
+        if (result->block_bytes == 0)
+            continue;
         record->blocks[record->block_count++] =
             (xci_block){(uint32_t)(c - bundle->group_first[range->group]), result->block_codec,
                         chunk.element_bytes, result->block_bytes, chunk.bytes};
@@ -695,7 +694,6 @@ static xorcast_status book_range(const book_job *job, uint64_t index, uint32_t w
     collect(job, range, &e->pending->workers[worker_index], &piece, note);
     TRY(xci_pending_book(e->pending, range, worker_index, &piece, 0));
     note->booked = true;
-    note->listed = piece.record.block_count;
     if (piece.record.block_count > 0) {
         note_place(job, range, piece.record.payload);
         if (!xci_device_shadow_on_device(e->shadow))
@@ -714,28 +712,12 @@ static xorcast_status book_item(void *user, uint64_t index, uint32_t worker_inde
 
 /* ---- Blocks that stay on the device ---- */
 
-/* Closes the gaps that unchanged chunks, and ranges that were not booked, left in the list. */
-static uint64_t squeeze_list(const xci_device_encoder *e, const encode_slot *slot) {
-    const slot_tables on = host_tables(e, slot);
-    uint64_t count = 0;
-    for (uint64_t r = slot->ranges.first; r < slot->ranges.end; r++) {
-        const uint64_t from = e->ranges[r].first - slot->first;
-        const uint64_t listed = e->notes[r - slot->ranges.first].listed;
-        if (from != count)
-            memmove(&on.moves[count], &on.moves[from], listed * sizeof *on.moves);
-        count += listed;
-    }
-    return count;
-}
-
 /* What was booked of a piece goes to its place, beside what is encoded meanwhile. */
 static xorcast_status keep_blocks(xci_device_encoder *e, const encode_slot *slot) {
     xorcast_context *context = e->context;
     const xci_device *device = context->shared->device;
     const slot_tables to = device_tables(e, slot), from = host_tables(e, slot);
-    const uint64_t count = squeeze_list(e, slot);
-    if (count == 0)
-        return XORCAST_OK;
+    const uint64_t count = e->ranges[slot->ranges.end - 1].end - slot->first;
     XCI_DEVICE(context, "copy a table",
                device->ops->copy(device->handle, to.moves, from.moves,
                                  count * sizeof(xci_cuda_move), e->keep));
