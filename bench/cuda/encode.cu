@@ -4,7 +4,7 @@
  * row; times are medians, of which each is a pair of events round one call.
  *
  *     encode [--bytes 55.6e9] [--rounds 12] [ROWS...]
- *         ROWS: bars pieces pinned many
+ *         ROWS: bars pieces shifted pinned many
  *
  *     nvcc -O3 -std=c++17 -arch=sm_90 -Isrc -Iinclude -Ibench bench/cuda/encode.cu
  *         src/backend/cuda/cuda_encode.cu -o encode */
@@ -267,6 +267,29 @@ static void rows_pieces(bench *b) {
     pieces(b, {0, 0.3, false, false});
 }
 
+/* Chunks that begin between two vectors: old and new, or new alone, where the output is not. */
+static void rows_shifted(bench *b) {
+    const uint64_t bytes = b->capacity / 4 / 4096 * 4096;
+    const uint32_t shifts[] = {0, 8, 4, 2};
+    bench shifted = *b;
+    shifted.bytes = bytes - 4096;
+    set_kind(b, {0, 0.01, false, false}, bytes);
+    const double bound_ms =
+        read_bound_ms(b->old_bytes, b->new_bytes, shifted.bytes, b->rounds);
+    for (uint32_t shift : shifts) {
+        shifted.new_bytes = b->new_bytes + shift;
+        plan p = plan_one(&shifted, b->old_bytes + shift, shifted.bytes, 65536);
+        row(b, "shifted", &p, bound_ms);
+        free_plan(&p);
+    }
+    shifted.new_bytes = b->blocks + b->capacity / 2 + 2;
+    shifted.capacity = b->capacity / 2;
+    CUDA(cudaMemcpy(shifted.new_bytes, b->new_bytes, bytes, cudaMemcpyDeviceToDevice));
+    plan p = plan_one(&shifted, b->old_bytes, shifted.bytes, 65536);
+    row(b, "shifted, new alone", &p, bound_ms);
+    free_plan(&p);
+}
+
 /* Old in pinned host memory; the bound is the faster of a copy and a kernel that reads. */
 static void rows_pinned(bench *b) {
     const uint64_t bytes = UINT64_C(2) << 30;
@@ -348,6 +371,7 @@ int main(int argc, char **argv) {
         void (*run)(bench *b);
     } groups[] = {{"bars", rows_bars},
                   {"pieces", rows_pieces},
+                  {"shifted", rows_shifted},
                   {"pinned", rows_pinned},
                   {"many", rows_many}};
     for (size_t i = 0; i < sizeof groups / sizeof *groups; ++i)

@@ -100,8 +100,8 @@ __device__ __forceinline__ void d_set_result(const xci_encode_tally *tally,
 /* The mask of a chunk, formed again, to its place. */
 static __device__ __noinline__ void d_write_raw(const xci_chunk_job *job, uint8_t *block) {
     for (uint32_t offset = d_lane() * XCI_VECTOR; offset < job->bytes; offset += XCI_ROW) {
-        uint4 olds, news;
-        d_load_vectors(job, offset, &olds, &news);
+        const uint4 olds = d_load_inside(job->old_at, job->bytes, (int32_t)offset);
+        const uint4 news = d_load_inside(job->new_at, job->bytes, (int32_t)offset);
         d_store_edge(block, (int32_t)offset, job->bytes, d_xor(olds, news));
     }
 }

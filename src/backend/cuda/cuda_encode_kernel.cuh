@@ -47,6 +47,8 @@ __device__ __forceinline__ void d_encode_batches(xci_encoder *e, const xci_chunk
 }
 
 __device__ __forceinline__ void d_begin_chunk(xci_encoder *e, const xci_chunk_job *job) {
+    if (XCI_RARE(job->shifted))
+        d_begin_edges(e->feed.memory, job, (uint32_t)d_last_tile(job->bytes));
     e->state.first = job->bytes;
     e->state.size = 0;
     e->state.close = d_close(job->bytes, 0);
@@ -107,7 +109,11 @@ __device__ __forceinline__ void d_move_vector(const xci_chunk_job *job, uint32_t
  * worked on in one place, because they are long. */
 __device__ __forceinline__ void d_encode_tile(xci_encoder *e, const xci_chunk_job *job,
                                               uint32_t left, bool lz4) {
-    const xci_stage *stage = d_use_tile(&e->feed);
+    xci_stage *stage = d_use_tile(&e->feed);
+    if (XCI_RARE(job->shifted)) {
+        d_shift_rows(stage->rows[0], &e->feed.memory->edges[0], d_shift_of(job->old_at));
+        d_shift_rows(stage->rows[1], &e->feed.memory->edges[1], d_shift_of(job->new_at));
+    }
     if (XCI_RARE(!lz4))
         d_store_tile(e, stage, left, job->bytes);
     uint4 olds[XCI_TILE_ROWS];

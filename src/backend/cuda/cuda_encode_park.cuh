@@ -12,8 +12,7 @@
 #define XCI_PARKED 16u /* blocks; a power of two, at most a warp */
 
 typedef struct xci_parked {
-    uint64_t index;
-    uint32_t bytes;
+    uint32_t index, bytes;
     uint16_t row, rows; /* of the slot: where the block ends, and how many it has */
 } xci_parked;
 
@@ -155,7 +154,7 @@ __device__ __forceinline__ void d_park(const xci_cuda_encode_call *call, const u
     }
     if (d_lane() == 0) {
         xci_parked *parked = d_parked(parking, parking->count);
-        parked->index = index;
+        parked->index = (uint32_t)index;
         parked->bytes = bytes;
         parked->row = (uint16_t)d_end_row(parking);
         parked->rows = (uint16_t)parking->stored;
