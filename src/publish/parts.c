@@ -13,10 +13,11 @@ static xorcast_context *context_of(const xci_parts *parts) {
     return xci_shadow_bundle(parts->shadow)->context;
 }
 
-xorcast_status xci_parts_open(xci_parts *parts, xci_shadow *shadow, xci_form form) {
+xorcast_status xci_parts_open(xci_parts *parts, xci_shadow *shadow, xci_form form,
+                              xci_buffers *buffers) {
     const uint64_t group_count = xci_shadow_bundle(shadow)->layout.group_count;
     void *memory;
-    *parts = (xci_parts){.shadow = shadow, .form = form};
+    *parts = (xci_parts){.shadow = shadow, .form = form, .buffers = buffers};
     pthread_mutex_init(&parts->lock, NULL);
     TRY(xci_allocate_array(context_of(parts), group_count, sizeof *parts->places, &memory));
     parts->places = memory;
@@ -77,9 +78,11 @@ static void move_records(const xci_parts *parts, const uint8_t *from, uint8_t *t
         if (parts->places[g] == NULL)
             continue;
         uint8_t *place = to + (parts->places[g] - from);
-        if (g < parts->copied)
-            xci_ahead_moved(xci_shadow_ahead(parts->shadow, g), parts->form, parts->places[g],
-                            place);
+        if (g < parts->copied) {
+            xci_shadow_lock(parts->shadow, g);
+            xci_ahead_moved(xci_shadow_ahead(parts->shadow, g), parts->form, place);
+            xci_shadow_unlock(parts->shadow, g);
+        }
         parts->places[g] = place;
     }
 }
@@ -143,9 +146,14 @@ xorcast_status xci_parts_plan(xci_parts *parts, uint64_t end) {
 /* ---- Filling ---- */
 
 static void copy_groups(xci_parts *parts, uint64_t first, uint64_t end) {
-    for (uint64_t g = first; g < end; g++)
-        if (parts->places[g] != NULL)
-            xci_ahead_copy(xci_shadow_ahead(parts->shadow, g), parts->form, parts->places[g]);
+    for (uint64_t g = first; g < end; g++) {
+        if (parts->places[g] == NULL)
+            continue;
+        xci_shadow_lock(parts->shadow, g);
+        xci_ahead_copy(xci_shadow_ahead(parts->shadow, g), parts->form, parts->places[g],
+                       parts->buffers);
+        xci_shadow_unlock(parts->shadow, g);
+    }
 }
 
 static xorcast_status copy_item(void *user, uint64_t index, uint32_t worker) {

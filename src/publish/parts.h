@@ -4,7 +4,7 @@
  *
  * There are two ways through a loop of the pool. Its workers call xci_parts_follow after each
  * group: groups that fill a part get their places, and each call copies a few of those that have
- * one. Or, between loops, xci_parts_plan gives places to all groups that are whole so far.
+ * one, so that few wait. Or, between loops, xci_parts_plan gives places to all groups that are whole so far.
  *
  * Owns the parts until the version is dropped or the next one begins; their memory is used again
  * once nobody holds them. */
@@ -26,6 +26,7 @@ typedef struct xci_planned_part {
 typedef struct xci_parts {
     xci_shadow *shadow;
     xci_form form;
+    xci_buffers *buffers;  /* that records wait in; not owned */
     xci_device_side *side; /* what parts are given beside their bytes, or NULL; not owned */
     xci_planned_part *planned;
     uint64_t count, capacity_bytes;
@@ -44,7 +45,8 @@ typedef struct xci_parts {
     uint64_t whole_bytes;  /* of groups before it that have no place yet */
 } xci_parts;
 
-xorcast_status xci_parts_open(xci_parts *parts, xci_shadow *shadow, xci_form form);
+xorcast_status xci_parts_open(xci_parts *parts, xci_shadow *shadow, xci_form form,
+                              xci_buffers *buffers);
 void xci_parts_close(xci_parts *parts);
 /* The next version begins. */
 void xci_parts_reset(xci_parts *parts);

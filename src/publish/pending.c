@@ -41,8 +41,10 @@ static xorcast_status open_parts(xci_pending *pending, const xorcast_encoding *e
     TRY(xci_allocate_array(context, xci_context_threads(context), sizeof(xci_put_sums), &memory));
     pending->sums = memory;
     TRY(xci_encode_workers_open(bundle, encoding, &pending->workers));
+    for (uint32_t i = 0; i < xci_context_threads(context); i++)
+        pending->workers[i].writer.buffers = &pending->records;
     for (uint32_t form = 0; form <= encoding->old_weights; form++)
-        TRY(xci_parts_open(&pending->parts[form], pending->shadow, form));
+        TRY(xci_parts_open(&pending->parts[form], pending->shadow, form, &pending->records));
     if (measure_bound)
         TRY(xci_bound_open(bundle, &pending->bound));
     return bundle->on_device
@@ -56,6 +58,7 @@ xorcast_status xci_pending_open(xci_pending *pending, xorcast_bundle *bundle, xc
     memset(pending, 0, sizeof *pending);
     pending->bundle = bundle;
     pending->shadow = shadow;
+    xci_buffers_open(&pending->records, bundle->context);
     const xorcast_status status = open_parts(pending, encoding, measure_bound, stream, one_process);
     if (status < 0)
         xci_pending_close(pending);
@@ -72,6 +75,7 @@ void xci_pending_close(xci_pending *pending) {
     xci_encode_workers_close(context, pending->workers);
     for (uint32_t form = 0; form < 2; form++)
         xci_parts_close(&pending->parts[form]);
+    xci_buffers_close(&pending->records);
     xci_release(context, pending->small);
     xci_release(context, pending->small_left);
     xci_release(context, pending->seen);
@@ -92,6 +96,7 @@ xorcast_status xci_pending_begin(xci_pending *pending) {
         xci_group_writer_reset(&pending->workers[i].writer);
     for (uint32_t form = 0; form < 2; form++)
         xci_parts_reset(&pending->parts[form]);
+    xci_buffers_recall(&pending->records);
     memset(pending->sums, 0, xci_context_threads(bundle->context) * sizeof *pending->sums);
     pending->seen_count = pending->put_ns = 0;
     pending->open_records = false;
