@@ -58,7 +58,7 @@ struct xci_device_encoder {
     xci_device_shadow *shadow;
     void *caller_stream;
     void *compute, *sizes, *drain, *keep; /* streams, */
-    void *event, *computed, *settled;     /* and events between them */
+    void *event, *computed, *settled, *gathered; /* and events between them */
     xci_device_incoming incoming;
     xci_device_memory scratch; /* of encode; of settling, which is on the same stream */
     xci_device_side *side;     /* where blocks stay until the next version; NULL: nowhere */
@@ -196,6 +196,7 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->event));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->computed));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->settled));
+    XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->gathered));
     TRY(xci_device_incoming_open(&e->incoming, bundle));
     TRY(xci_device_allocate(context, scratch, &e->scratch));
     TRY(xci_allocate_array(context, xci_max(1, bundle->layout.group_count), sizeof *e->notes,
@@ -244,6 +245,7 @@ void xci_device_encoder_close(xci_device_encoder *e) {
     xci_event_close(context, &e->event);
     xci_event_close(context, &e->computed);
     xci_event_close(context, &e->settled);
+    xci_event_close(context, &e->gathered);
     for (unsigned i = 0; i < SLOTS; i++) {
         encode_slot *slot = &e->slots[i];
         xci_event_close(context, &slot->encoded);
@@ -421,6 +423,9 @@ static xorcast_status start_encode(xci_device_encoder *e, encode_slot *slot, boo
     if (e->launched >= SLOTS) /* what the slot holds may still be copied */
         XCI_DEVICE(context, "order two streams",
                    device->ops->stream_after(device->handle, e->compute, slot->kept));
+    if (slot->first + slot->count > e->pending->bundle->whole_chunk_count)
+        XCI_DEVICE(context, "order two streams",
+                   device->ops->stream_after(device->handle, e->compute, e->gathered));
     slot->gap.here = e->encodes_gap && whole_groups(e, slot) &&
                      slot->ranges.end - slot->ranges.first <= e->gap_groups;
     if (slot->gap.here)
@@ -801,9 +806,6 @@ static xorcast_status book(xci_device_encoder *e) {
 /* One piece is booked while the next one's blocks are copied and those after it are encoded. */
 static xorcast_status run_pieces(xci_device_encoder *e) {
     e->launched = e->received = e->booked = 0;
-    XCI_DEVICE(e->context, "mark a stream",
-               e->context->shared->device->ops->event_record(e->context->shared->device->handle,
-                                                             e->settled, e->compute));
     while (e->span_count > 0 || e->booked < e->launched) {
         while (e->span_count > 0 && e->launched < e->booked + SLOTS)
             TRY(launch(e));
@@ -851,6 +853,21 @@ static xorcast_status take_back(xci_device_encoder *e) {
     return come_to_rest(e);
 }
 
+/* Waits for the caller's work; small tensors are copied beside the first pieces, which have none of
+ * them: those stand last. */
+static xorcast_status begin_pieces(xci_device_encoder *e, bool all) {
+    const xci_device *device = e->context->shared->device;
+    TRY(xci_stream_follow(e->context, e->compute, e->caller_stream, e->event));
+    XCI_DEVICE(e->context, "order two streams",
+               device->ops->stream_after(device->handle, e->drain, e->event));
+    TRY(xci_device_incoming_gather(&e->incoming, all, e->drain));
+    XCI_DEVICE(e->context, "mark a stream",
+               device->ops->event_record(device->handle, e->gathered, e->drain));
+    return xci_device_result(e->context,
+                             device->ops->event_record(device->handle, e->settled, e->compute),
+                             "mark a stream");
+}
+
 xorcast_status xci_device_encoder_run(xci_device_encoder *e, const xci_put_range *ranges,
                                       uint64_t first, uint64_t end, bool all) {
     e->ranges = ranges;
@@ -859,9 +876,7 @@ xorcast_status xci_device_encoder_run(xci_device_encoder *e, const xci_put_range
     for (unsigned i = 0; i < SLOTS; i++)
         e->slots[i].moved = false;
     xci_shadow_lock_all(e->pending->shadow);
-    xorcast_status status = xci_stream_follow(e->context, e->compute, e->caller_stream, e->event);
-    if (status == XORCAST_OK)
-        status = xci_device_incoming_gather(&e->incoming, all, e->compute);
+    xorcast_status status = begin_pieces(e, all);
     if (status == XORCAST_OK)
         status = run_pieces(e);
     const xorcast_status rested = come_to_rest(e);
