@@ -356,7 +356,8 @@ static void report(const setting *s, const options *o, const weights *w,
            (unsigned long long)followed.decoding.engine_chunks,
            (unsigned long long)followed.decoding.kernel_chunks, followed.decoding.why);
     printf(",\"encode_ms\":%.2f,\"frame_ms\":%.2f,\"trainer_device_bytes\":%llu,"
-           "\"trainer_beyond_bytes\":%lld,\"sampler_device_bytes\":%llu,\"trainer_host_bytes\":%llu,"
+           "\"trainer_beyond_bytes\":%lld,\"sampler_device_bytes\":%llu,"
+           "\"trainer_host_bytes\":%llu,"
            "\"sampler_host_bytes\":%llu}\n",
            (double)published.encode_ns / 1e6, (double)published.frame_ns / 1e6,
            (unsigned long long)published.memory.device_high_water_bytes,

@@ -471,7 +471,8 @@ static xorcast_status launch(xci_device_encoder *e) {
  * booked and has not moved, its block is applied: an XOR does either. */
 
 static bool settles(const xci_cuda_result *result, bool booked) {
-    return result->block_bytes > 0 && result->status == XORCAST_OK && booked != (result->moved == 1);
+    const bool moved = result->moved == 1;
+    return result->block_bytes > 0 && result->status == XORCAST_OK && booked != moved;
 }
 
 /* Lists the blocks of a range that are to be applied, aligned one behind the other from `at` on. */

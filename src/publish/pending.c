@@ -421,8 +421,8 @@ static xorcast_status put_tensors(xci_pending *pending, put_job *job, uint64_t c
     return pending->device == NULL ? put_in_host(job) : put_on_device(job, all);
 }
 
-/* Every tensor, of a version that has none yet, from the bundle's own memory on a device: nothing is
- * to be done for each of them. */
+/* Every tensor, of a version that has none yet, from the bundle's own memory on a device: nothing
+ * is to be done for each of them. */
 static xorcast_status put_whole(xci_pending *pending, put_job *job) {
     const xorcast_bundle *bundle = pending->bundle;
     void *memory;

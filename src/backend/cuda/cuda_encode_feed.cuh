@@ -58,7 +58,7 @@ xci_feed_memory;
 
 typedef struct xci_feed {
     xci_feed_memory *memory;
-    int32_t plain; /* where the next tile begins, if all its vectors are inside its chunk; else < 0 */
+    int32_t plain; /* where the next tile begins, if all of it is inside its chunk; else < 0 */
     uint32_t from; /* the stage to use next */
 } xci_feed;
 
@@ -139,8 +139,8 @@ static __device__ __noinline__ uint4 d_load_inside(const uint8_t *chunk, uint32_
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-/* Asks for a lane's vector of a row; one that is not all inside the chunk is loaded. Of a chunk that
- * is shifted, the aligned one that the first of its bytes lies in. */
+/* Asks for a lane's vector of a row; one that is not all inside the chunk is loaded. Of a chunk
+ * that is shifted, the aligned one that the first of its bytes lies in. */
 __device__ __forceinline__ void d_ask_for_vector(uint4 *to, const uint8_t *chunk, uint32_t bytes,
                                                  uint32_t offset) {
     const int32_t from = (int32_t)offset - (int32_t)d_shift_of(chunk);
@@ -151,9 +151,9 @@ __device__ __forceinline__ void d_ask_for_vector(uint4 *to, const uint8_t *chunk
 }
 
 /* ---- Chunks that are shifted ----
- * Their tiles come as the aligned vectors that they lie in, and are put right when they are used. A
- * row's last vector ends in the next row, a tile's last one in the tile to its right, which was used
- * before. */
+ * Their tiles come as the aligned vectors that they lie in, and are put right when they are used.
+ * A row's last vector ends in the next row, a tile's last one in the tile to its right, which was
+ * used before. */
 
 /* Before the last tile of a chunk, at `left`, is used. */
 __device__ __forceinline__ void d_begin_edges(xci_feed_memory *memory, const xci_chunk_job *job,
@@ -207,8 +207,8 @@ __device__ __forceinline__ bool d_begin_next(const xci_cuda_encode_call *call,
     return some;
 }
 
-/* What comes behind the tile at `left`: of a chunk that is shifted, its first tile needs a look. One
- * lane. */
+/* What comes behind the tile at `left`: of a chunk that is shifted, its first tile needs a look.
+ * One lane. */
 __device__ __forceinline__ void d_plan_ahead(xci_feed_memory *memory, const xci_chunk_job *job,
                                              int32_t left) {
     const int32_t next = left - (int32_t)XCI_TILE, back = job->shifted ? (int32_t)XCI_VECTOR : 0;
