@@ -237,7 +237,7 @@ static bool has_moved(const plan *p) {
     return used == 0;
 }
 
-/* In pieces, where old is only read and where it becomes new; new changes again before each round. */
+/* In pieces, where old is only read and where it becomes new; new changes before each round. */
 static void pieces(bench *b, mask_kind kind) {
     plan p = plan_one(b, b->old_bytes, b->bytes, 65536);
     const double bound_ms = read_bound_ms(b->old_bytes, b->new_bytes, b->bytes, b->rounds);
@@ -251,8 +251,8 @@ static void pieces(bench *b, mask_kind kind) {
         }
         const double ms = median(times);
         printf("{\"row\":\"pieces\",\"bytes\":%llu,\"mix\":%d,\"clustered\":%d,"
-               "\"share_of_elements\":%g,\"move\":%u,\"right\":%d,\"ms\":%.3f,\"bound_ms\":%.3f,"
-               "\"of_bound\":%.3f}\n",
+               "\"share_of_elements\":%g,\"move\":%u,\"right\":%d,\"ms\":%.3f,"
+               "\"bound_ms\":%.3f,\"of_bound\":%.3f}\n",
                (unsigned long long)p.bytes, kind.mix, kind.clustered, kind.elements, move, right, ms,
                bound_ms, bound_ms / ms);
         fflush(stdout);
