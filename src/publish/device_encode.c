@@ -21,6 +21,8 @@
 #define BLOCK_ROOM 32u /* of each chunk, beyond its block: what aligning blocks takes at most */
 #define SPANS 48u      /* every cut at least halves a piece */
 #define SLOTS 3u
+/* In the gap codec, of a piece at most: two rounds of thread blocks; each takes 34 KB of scratch. */
+#define GAP_GROUPS UINT64_C(1056)
 #define KEPT_SHARE 16u /* of the weights, as much may be kept of a version's blocks on the device */
 
 static atomic_uint_fast64_t output_limit = OUTPUT_BYTES;
@@ -159,7 +161,7 @@ static xorcast_status open_slot(xci_device_encoder *e, encode_slot *slot) {
     TRY(xci_device_allocate(context, device_bytes(e->most_chunks), &slot->tables));
     TRY(xci_pinned_allocate(context, host_bytes(e->most_chunks), &slot->pinned));
     if (e->encodes_gap)
-        TRY(xci_device_gap_open(&slot->gap, context, e->most_chunks, e->capacity));
+        TRY(xci_device_gap_open(&slot->gap, context, e->most_chunks, e->gap_groups, e->capacity));
     return xci_pinned_allocate(context, e->capacity + 64, &slot->payload);
 }
 
@@ -185,7 +187,8 @@ static xorcast_status open_parts(xci_device_encoder *e) {
                      encoding_of(e)->old_weights == 0 && e->pending->bound == NULL &&
                      device->ops->gap_encode != NULL;
     /* Groups are at least so large, but for the last of whole chunks and the last of all. */
-    e->gap_groups = (e->most_chunks << bundle->chunk_log2) / bundle->layout.group_bytes + 2;
+    e->gap_groups = xci_min(
+        GAP_GROUPS, (e->most_chunks << bundle->chunk_log2) / bundle->layout.group_bytes + 2);
     if (e->encodes_gap)
         scratch = xci_max(scratch, device->ops->gap_scratch(e->most_chunks, e->gap_groups,
                                                             (uint32_t)chunk_bytes));
@@ -323,7 +326,8 @@ static range_span next_piece(xci_device_encoder *e) {
     bool scattered = has_scattered(e, &e->ranges[piece.first]);
     while (piece.end < span->end && !scattered) {
         const xci_put_range *next = &e->ranges[piece.end];
-        if (next->first != e->ranges[piece.end - 1].end || next->end - first > limit)
+        if (next->first != e->ranges[piece.end - 1].end || next->end - first > limit ||
+            (e->encodes_gap && piece.end - piece.first == e->gap_groups))
             break;
         scattered = has_scattered(e, next);
         if (scattered)
@@ -426,8 +430,7 @@ static xorcast_status start_encode(xci_device_encoder *e, encode_slot *slot, boo
     if (slot->first + slot->count > e->pending->bundle->whole_chunk_count)
         XCI_DEVICE(context, "order two streams",
                    device->ops->stream_after(device->handle, e->compute, e->gathered));
-    slot->gap.here = e->encodes_gap && whole_groups(e, slot) &&
-                     slot->ranges.end - slot->ranges.first <= e->gap_groups;
+    slot->gap.here = e->encodes_gap && whole_groups(e, slot);
     if (slot->gap.here)
         TRY(xci_device_gap_start(&slot->gap, context, &call,
                                  e->pending->bundle->group_first +
