@@ -376,7 +376,9 @@ static int launch(void (*kernel)(xci_cuda_gap_call), const xci_cuda_gap_call *ca
     while (threads > XCI_WARP && shared_bytes(call, threads) > (uint32_t)most_shared)
         threads -= XCI_WARP;
     const uint32_t bytes = shared_bytes(call, threads);
-    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    /* A limit, the same in each call, since calls may be made side by side. */
+    error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared);
     return error != cudaSuccess
                ? error
                : d_launch(kernel, *call, call->record_count, 1, threads, stream, bytes);
