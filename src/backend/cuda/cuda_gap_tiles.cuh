@@ -36,10 +36,10 @@ __device__ __forceinline__ void d_ask_tile(const uint8_t *old_at, uint32_t bytes
                                            uint4 *to) {
     const uint32_t begin = tile * XCI_TILE_BYTES, lane = d_lane();
     if (XCI_USUAL(begin + XCI_TILE_BYTES <= bytes && (uintptr_t)old_at % 16 == 0)) {
-        const uint4 *from = (const uint4 *)(old_at + begin) + lane;
+        const uint8_t *from = old_at + begin + 16 * lane;
 #pragma unroll
         for (uint32_t i = 0; i < XCI_TILE_VECTORS; i += XCI_WARP)
-            d_copy_async<16>(&to[lane + i], &from[i]);
+            d_copy_async(&to[lane + i], from + 16 * i);
     } else if (begin < bytes) {
 #pragma unroll 1
         for (uint32_t v = lane; v < XCI_TILE_VECTORS; v += XCI_WARP)
