@@ -6,15 +6,16 @@
  *
  *     device_sync [--bytes N] [--rounds N] [--small N | --many N] [--in-host] [--setting NAME]
  *                 [--gpus 1|2] [--link inproc|tcp] [--threads N] [--worst] [--beside]
- *                 [--gap]
+ *                 [--gap [--old-weights]]
  *
  * --small: so many tensors of 40 bytes beside the large ones; --many: so many tensors, of a
  * fiftieth to twice the mean, and no others; --in-host: the shadow in pinned host memory; --gpus 2:
  * the sampler's weights on GPU 1; --worst: the slowest round of each phase too; --beside: stage
  * beside a loop of matrix products on the sampler's GPU, and what it costs the loop; --gap: the gap
- * codec, encoded by the GPU. trainer_beyond_bytes is what the publisher has of the GPU besides its
- * shadow: output buffers and blocks kept for subscribers of the process are in it. GPU 0 needs
- * twice the bytes, the sampler's GPU once, and once more for the dense copy. */
+ * codec, encoded by the GPU; --old-weights: and beside the old weights. trainer_beyond_bytes is what
+ * the publisher has of the GPU besides its shadow: output buffers and blocks kept for subscribers of
+ * the process are in it. GPU 0 needs twice the bytes, the sampler's GPU once, and once more for the
+ * dense copy. */
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -50,7 +51,7 @@ static const setting settings[] = {
 typedef struct options {
     uint64_t bytes, small, many;
     unsigned rounds, gpus, threads;
-    bool in_host, worst, beside, gap;
+    bool in_host, worst, beside, gap, old_weights;
     const char *link, *only;
 } options;
 
@@ -413,6 +414,7 @@ static void measure(const setting *s, const options *o) {
     xorcast_bundle *to = make_bundle(contexts[1], &sampler, opening);
     publishing.encoding.second_pass = s->second_pass;
     publishing.encoding.codec = o->gap ? XORCAST_CODEC_GAP : XORCAST_CODEC_LZ4;
+    publishing.encoding.old_weights = o->old_weights;
     publishing.shadow_in_host = o->in_host;
     publishing.log_bytes = 1;
     const char *url = strcmp(o->link, "tcp") == 0 ? "tcp:127.0.0.1:0" : "inproc:bench";
@@ -460,6 +462,8 @@ int main(int count, char **arguments) {
             o.beside = true;
         else if (strcmp(arguments[i], "--gap") == 0)
             o.gap = true;
+        else if (strcmp(arguments[i], "--old-weights") == 0)
+            o.old_weights = true;
         else if (strcmp(arguments[i], "--worst") == 0)
             o.worst = true;
         else

@@ -52,6 +52,12 @@ xorcast_status xci_group_write(xci_group_writer *writer, const xci_record *liste
                                const uint8_t *const *old, xci_record *record_out,
                                xci_written *written_out);
 
+/* The same of a group that is encoded in both forms: writes the one beside the old weights, or the
+ * plain one where that is not longer. */
+xorcast_status xci_group_write_shorter(xci_group_writer *writer, const xci_record *plain,
+                                       const xci_record *beside, xci_record *record_out,
+                                       xci_written *written_out);
+
 /* Whether what is listed is written as it is. */
 bool xci_group_writer_is_plain(const xci_group_writer *writer);
 /* Of such a writer: only the head, open. The payload stays the caller's. */

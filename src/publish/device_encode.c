@@ -46,7 +46,8 @@ typedef struct encode_slot {
     uint64_t used;         /* bytes of the blocks to book */
     uint64_t settled;      /* blocks that were listed to be applied */
     bool moved;            /* the shadow by them, and not all of it is booked */
-    xci_device_gap gap;
+    xci_device_gap gap, beside;       /* beside: the old weights, if that form is wanted too */
+    xci_device_memory beside_payload; /* on the host */
 } encode_slot;
 
 /* What became of a range of the piece that is booked. */
@@ -151,6 +152,10 @@ static settle_place place_to_settle(const xci_device_encoder *e) {
 
 /* ---- Opening and closing ---- */
 
+static const xorcast_encoding *encoding_of(const xci_device_encoder *e) {
+    return &e->pending->workers[0].writer.encoding;
+}
+
 static xorcast_status open_slot(xci_device_encoder *e, encode_slot *slot) {
     xorcast_context *context = e->context;
     const xci_device *device = context->shared->device;
@@ -162,11 +167,13 @@ static xorcast_status open_slot(xci_device_encoder *e, encode_slot *slot) {
     TRY(xci_pinned_allocate(context, host_bytes(e->most_chunks), &slot->pinned));
     if (e->encodes_gap)
         TRY(xci_device_gap_open(&slot->gap, context, e->most_chunks, e->gap_groups, e->capacity));
+    if (e->encodes_gap && encoding_of(e)->old_weights != 0) {
+        /* This form is the shorter one, and both are a half of the LZ4 blocks, as a rule. */
+        const uint64_t capacity = xci_max(e->pending->bundle->group_size_max, e->capacity / 2);
+        TRY(xci_device_gap_open(&slot->beside, context, e->most_chunks, e->gap_groups, capacity));
+        TRY(xci_pinned_allocate(context, capacity, &slot->beside_payload));
+    }
     return xci_pinned_allocate(context, e->capacity + 64, &slot->payload);
-}
-
-static const xorcast_encoding *encoding_of(const xci_device_encoder *e) {
-    return &e->pending->workers[0].writer.encoding;
 }
 
 static xorcast_status open_parts(xci_device_encoder *e) {
@@ -183,8 +190,7 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     uint64_t scratch =
         xci_max(device->ops->encode_scratch(device->handle, e->most_chunks, (uint32_t)chunk_bytes),
                 settle_bytes(e));
-    e->encodes_gap = encoding_of(e)->codec == XORCAST_CODEC_GAP &&
-                     encoding_of(e)->old_weights == 0 && e->pending->bound == NULL &&
+    e->encodes_gap = encoding_of(e)->codec == XORCAST_CODEC_GAP && e->pending->bound == NULL &&
                      device->ops->gap_encode != NULL;
     /* Groups are at least so large, but for the last of whole chunks and the last of all. */
     e->gap_groups = xci_min(
@@ -258,6 +264,8 @@ void xci_device_encoder_close(xci_device_encoder *e) {
         xci_device_release(context, &slot->tables);
         xci_pinned_release(context, &slot->pinned);
         xci_device_gap_close(&slot->gap, context);
+        xci_device_gap_close(&slot->beside, context);
+        xci_pinned_release(context, &slot->beside_payload);
         xci_pinned_release(context, &slot->payload);
     }
     xci_device_incoming_close(&e->incoming);
@@ -413,6 +421,18 @@ static bool whole_groups(const xci_device_encoder *e, const encode_slot *slot) {
     return true;
 }
 
+/* In the gap codec, in each form that is wanted. */
+static xorcast_status start_gap(xci_device_encoder *e, encode_slot *slot,
+                                const xci_cuda_encode_call *call) {
+    const uint64_t *first = e->pending->bundle->group_first + e->ranges[slot->ranges.first].group;
+    const uint64_t count = slot->ranges.end - slot->ranges.first;
+    TRY(xci_device_gap_start(&slot->gap, e->context, NULL, call, first, count, e->compute));
+    if (encoding_of(e)->old_weights == 0)
+        return XORCAST_OK;
+    return xci_device_gap_start(&slot->beside, e->context, &slot->gap, call, first, count,
+                                e->compute);
+}
+
 static xorcast_status start_encode(xci_device_encoder *e, encode_slot *slot, bool scattered) {
     xorcast_context *context = e->context;
     const xci_device *device = context->shared->device;
@@ -432,10 +452,7 @@ static xorcast_status start_encode(xci_device_encoder *e, encode_slot *slot, boo
                    device->ops->stream_after(device->handle, e->compute, e->gathered));
     slot->gap.here = e->encodes_gap && whole_groups(e, slot);
     if (slot->gap.here)
-        TRY(xci_device_gap_start(&slot->gap, context, &call,
-                                 e->pending->bundle->group_first +
-                                     e->ranges[slot->ranges.first].group,
-                                 slot->ranges.end - slot->ranges.first, e->compute));
+        TRY(start_gap(e, slot, &call));
     XCI_DEVICE(context, "encode weights", device->ops->encode(device->handle, &call, e->compute));
     slot->moved = e->moves;
     TRY(xci_stream_follow(context, e->sizes, e->compute, e->computed));
@@ -444,6 +461,8 @@ static xorcast_status start_encode(xci_device_encoder *e, encode_slot *slot, boo
                                  offsets_for(e->most_chunks).moves, e->sizes));
     if (slot->gap.here)
         TRY(xci_device_gap_fetch(&slot->gap, context, e->sizes));
+    if (slot->gap.here && encoding_of(e)->old_weights != 0)
+        TRY(xci_device_gap_fetch(&slot->beside, context, e->sizes));
     XCI_DEVICE(context, "mark a stream",
                device->ops->event_record(device->handle, slot->encoded, e->sizes));
     return XORCAST_OK;
@@ -572,6 +591,26 @@ static xorcast_status wait_for(const xci_device_encoder *e, void *event, const c
     return XORCAST_OK;
 }
 
+/* Whether what the device has encoded in the gap codec is all there; else the host writes it. */
+static bool gap_fits(const xci_device_encoder *e, encode_slot *slot) {
+    slot->gap.used = *xci_device_gap_host(&slot->gap).used;
+    slot->beside.used =
+        encoding_of(e)->old_weights != 0 ? *xci_device_gap_host(&slot->beside).used : 0;
+    return slot->gap.used <= slot->gap.capacity && slot->beside.used <= slot->beside.capacity;
+}
+
+static xorcast_status receive_gap(xci_device_encoder *e, const encode_slot *slot) {
+    const xci_device *device = e->context->shared->device;
+    XCI_DEVICE(e->context, "copy payloads",
+               device->ops->copy(device->handle, slot->payload.at, slot->gap.output.at,
+                                 slot->gap.used, e->drain));
+    if (slot->beside.used > 0)
+        XCI_DEVICE(e->context, "copy payloads",
+                   device->ops->copy(device->handle, slot->beside_payload.at,
+                                     slot->beside.output.at, slot->beside.used, e->drain));
+    return XORCAST_OK;
+}
+
 /* Waits for the next piece's sizes and has its blocks copied to the host: on a stream where no
  * sizes of pieces behind it are waited for. */
 static xorcast_status receive(xci_device_encoder *e) {
@@ -586,12 +625,9 @@ static xorcast_status receive(xci_device_encoder *e) {
     } else if (slot->used < e->capacity / 3) {
         e->piece_chunks = xci_min(e->most_chunks, 2 * e->piece_chunks);
     }
-    slot->gap.used = slot->gap.here ? *xci_device_gap_host(&slot->gap).used : 0;
-    slot->gap.here = slot->gap.here && slot->used > 0 && slot->gap.used <= e->capacity;
+    slot->gap.here = slot->gap.here && slot->used > 0 && gap_fits(e, slot);
     if (slot->gap.here)
-        XCI_DEVICE(context, "copy payloads",
-                   device->ops->copy(device->handle, slot->payload.at, slot->gap.output.at,
-                                     slot->gap.used, e->drain));
+        TRY(receive_gap(e, slot));
     else if (slot->used > 0)
         XCI_DEVICE(context, "copy blocks",
                    device->ops->copy(device->handle, slot->payload.at, slot->output.at, slot->used,
@@ -626,20 +662,18 @@ static void list_block(const book_job *job, uint64_t chunk, const xci_cuda_resul
     *at += xci_round_up(result->block_bytes, BLOCK_ALIGNMENT);
 }
 
-/* The record of a range that the device has encoded in the gap codec: chunks that have a block are
- * those that have one in LZ4. */
-static void take_payload(const book_job *job, const xci_put_range *range, xci_record *record) {
-    const xci_device_gap *gap = &job->slot->gap;
+/* The record of the piece's group `index`, as the device has encoded it in the gap codec: chunks
+ * that have a block are those that have one in LZ4. */
+static void take_payload(const xci_device_gap *gap, const uint8_t *payload, uint64_t index,
+                         uint64_t first, xci_record *record) {
     const xci_device_gap_tables host = xci_device_gap_host(gap);
-    const uint64_t first = range->first - job->slot->first;
-    const xci_cuda_gap_group *group =
-        &host.groups[range - &job->e->ranges[job->slot->ranges.first]];
+    const xci_cuda_gap_group *group = &host.groups[index];
     for (uint32_t i = 0; i < record->block_count; i++) {
         const xci_cuda_result *result = &host.results[first + record->blocks[i].chunk];
         record->blocks[i].codec = result->block_codec;
         record->blocks[i].bytes = result->block_bytes;
     }
-    record->payload = job->slot->payload.at + group->offset;
+    record->payload = payload + group->offset;
     record->raw_bytes = record->stored_bytes = group->bytes;
     record->params_bytes = group->params_bytes;
     record->encoded = true;
@@ -683,7 +717,9 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
         xci_digest_merge(&piece->change, &result->change);
     }
     if (job->slot->gap.here && record->block_count > 0)
-        take_payload(job, range, record);
+        take_payload(&job->slot->gap, job->slot->payload.at,
+                     (uint64_t)(range - &job->e->ranges[job->slot->ranges.first]),
+                     range->first - job->slot->first, record);
 }
 
 /* Tells subscribers of the process where a whole group's blocks stay. */
@@ -750,12 +786,12 @@ static xorcast_status book_ranges(xci_device_encoder *e, const encode_slot *slot
     return status;
 }
 
-/* Chunks that were before their change are read from the shadow: it must have moved by all pieces
- * before this one. */
+/* Where the host writes beside the old weights, chunks that were before their change are read from
+ * the shadow: it must have moved by all pieces before this one. */
 static xorcast_status begin_lists(xci_device_encoder *e, const encode_slot *slot) {
     const xci_device *device = e->context->shared->device;
     e->booking = slot;
-    if (encoding_of(e)->old_weights == 0)
+    if (encoding_of(e)->old_weights == 0 || slot->gap.here)
         return XORCAST_OK;
     return xci_device_result(e->context, device->ops->event_wait(device->handle, e->settled),
                              "move the shadow");
@@ -778,6 +814,22 @@ xorcast_status xci_device_encoder_list(xci_device_encoder *e, uint32_t worker,
         return XORCAST_OK;
     return xci_device_lists_old(&e->lists[worker], xci_shadow_bundle(e->pending->shadow),
                                 listed_out, first, count, old_out);
+}
+
+xorcast_status xci_device_encoder_beside(xci_device_encoder *e, uint32_t worker,
+                                         const xci_record *plain, xci_record *beside_out) {
+    const encode_slot *slot = e->booking;
+    xci_device_lists *lists = &e->lists[worker];
+    const uint64_t group = plain->group;
+    TRY(xci_grow(e->context, &lists->blocks, &lists->blocks_capacity,
+                 plain->block_count * sizeof(xci_block)));
+    memcpy(lists->blocks, plain->blocks, plain->block_count * sizeof *plain->blocks);
+    *beside_out = *plain;
+    beside_out->blocks = lists->blocks;
+    take_payload(&slot->beside, slot->beside_payload.at,
+                 group - e->ranges[slot->ranges.first].group,
+                 e->pending->bundle->group_first[group] - slot->first, beside_out);
+    return XORCAST_OK;
 }
 
 /* The records of a piece, and the shadow and the blocks that stay by what was booked of it. */

@@ -54,5 +54,9 @@ void xci_device_encoder_limit(uint64_t bytes);
 xorcast_status xci_device_encoder_list(xci_device_encoder *encoder, uint32_t worker,
                                        const xci_record *record, bool joined,
                                        xci_record *listed_out, const uint8_t *const **old_out);
+/* Of a group that the device has encoded in both forms, whose plain record is `plain`: the record
+ * beside the old weights. Likewise. */
+xorcast_status xci_device_encoder_beside(xci_device_encoder *encoder, uint32_t worker,
+                                         const xci_record *plain, xci_record *beside_out);
 
 #endif

@@ -47,8 +47,9 @@ void xci_device_gap_close(xci_device_gap *gap, xorcast_context *context) {
 }
 
 xorcast_status xci_device_gap_start(xci_device_gap *gap, xorcast_context *context,
-                                    const xci_cuda_encode_call *call, const uint64_t *group_first,
-                                    uint64_t group_count, void *stream) {
+                                    const xci_device_gap *plain, const xci_cuda_encode_call *call,
+                                    const uint64_t *group_first, uint64_t group_count,
+                                    void *stream) {
     const xci_device *device = context->shared->device;
     const xci_device_gap_tables on = tables_in(gap, gap->tables.at),
                                 host = xci_device_gap_host(gap);
@@ -65,11 +66,18 @@ xorcast_status xci_device_gap_start(xci_device_gap *gap, xorcast_context *contex
                                              .groups = on.groups,
                                              .used_bytes = on.used,
                                              .scratch = call->scratch,
-                                             .scratch_bytes = call->scratch_bytes};
+                                             .scratch_bytes = call->scratch_bytes,
+                                             .beside = plain != NULL,
+                                             .listed = plain != NULL};
     memcpy(host.group_first, group_first, (group_count + 1) * sizeof *group_first);
     XCI_DEVICE(context, "copy a table",
                device->ops->copy(device->handle, on.group_first, host.group_first,
                                  (group_count + 1) * sizeof *group_first, stream));
+    if (plain != NULL)
+        XCI_DEVICE(context, "copy results",
+                   device->ops->copy(device->handle, on.results,
+                                     tables_in(plain, plain->tables.at).results,
+                                     call->count * sizeof *on.results, stream));
     XCI_DEVICE(context, "encode weights", device->ops->gap_encode(device->handle, &encode, stream));
     return XORCAST_OK;
 }

@@ -134,7 +134,12 @@ static xorcast_status write_forms(xci_pending *pending, uint32_t worker_index,
                                     &old));
         listed = &of_device;
     }
-    if (worker->writer.encoding.old_weights == 1) {
+    if (worker->writer.encoding.old_weights == 1 && listed->encoded) {
+        xci_record beside;
+        TRY(xci_device_encoder_beside(pending->device, worker_index, listed, &beside));
+        TRY(xci_group_write_shorter(&worker->writer, listed, &beside, record_out,
+                                    &written[XCI_FORM_BESIDE]));
+    } else if (worker->writer.encoding.old_weights == 1) {
         if (pending->device == NULL)
             TRY(xci_encode_old(worker, xci_shadow_bundle(pending->shadow), listed, &old));
         TRY(xci_group_write(&worker->writer, listed, old, record_out, &written[XCI_FORM_BESIDE]));
