@@ -12,10 +12,10 @@
  * fiftieth to twice the mean, and no others; --in-host: the shadow in pinned host memory; --gpus 2:
  * the sampler's weights on GPU 1; --worst: the slowest round of each phase too; --beside: stage
  * beside a loop of matrix products on the sampler's GPU, and what it costs the loop; --gap: the gap
- * codec, encoded by the GPU; --old-weights: and beside the old weights. trainer_beyond_bytes is what
- * the publisher has of the GPU besides its shadow: output buffers and blocks kept for subscribers of
- * the process are in it. GPU 0 needs twice the bytes, the sampler's GPU once, and once more for the
- * dense copy. */
+ * codec, encoded by the GPU; --old-weights: and beside the old weights. trainer_beyond_bytes is
+ * what the publisher has of the GPU besides its shadow: output buffers and blocks kept for
+ * subscribers of the process are in it. GPU 0 needs twice the bytes, the sampler's GPU once, and
+ * once more for the dense copy. */
 #include <cuda_runtime_api.h>
 
 #include <algorithm>

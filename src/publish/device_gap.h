@@ -26,8 +26,8 @@ void xci_device_gap_close(xci_device_gap *gap, xorcast_context *context);
 xci_device_gap_tables xci_device_gap_host(const xci_device_gap *gap);
 
 /* Encodes the chunks of `call`, which are those of `group_count` groups from `group_first` on,
- * after what is on `stream`. The call's chunks, addresses and scratch are the piece's. `plain`: NULL,
- * or the piece was started there just before; then it is encoded beside the old weights. */
+ * after what is on `stream`. The call's chunks, addresses and scratch are the piece's. `plain`:
+ * NULL, or the piece was started there just before; then it is encoded beside the old weights. */
 xorcast_status xci_device_gap_start(xci_device_gap *gap, xorcast_context *context,
                                     const xci_device_gap *plain, const xci_cuda_encode_call *call,
                                     const uint64_t *group_first, uint64_t group_count,

@@ -28,7 +28,7 @@ typedef struct xci_gap_desk {
     uint32_t ends[XCI_GAP_WINDOW * XCI_GAP_CLASSES];
     uint32_t words[XCI_WORDS];
     xci_gap_walk walks[XCI_GAP_CLASSES];           /* of the streams; their positions are ranks */
-    uint16_t passed[XCI_CLASS_PAIRS][XCI_WARP][2]; /* elements of each class up to each lane's end */
+    uint16_t passed[XCI_CLASS_PAIRS][XCI_WARP][2]; /* elements of a class up to a lane's end */
 } xci_gap_desk;
 
 /* A block on its way. What is said of "the lane's class" concerns the lanes below the number of

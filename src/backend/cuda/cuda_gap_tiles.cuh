@@ -1,6 +1,6 @@
 /* Old weights by tiles of 2 KiB, which come to shared memory ahead of the work, and how many
- * elements of each class the lanes have. A lane's piece of a tile is 64 bytes in one, so that pieces
- * follow each other as the elements do.
+ * elements of each class the lanes have. A lane's piece of a tile is 64 bytes in one, so that
+ * pieces follow each other as the elements do.
  *
  * Keys are counted four at a time, in bytes: keys of nibbles are turned into what they count for
  * by a table, others are compared with the first key of each class. */
