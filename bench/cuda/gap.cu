@@ -3,7 +3,9 @@
  * are made on the GPU from hashes, and every result is verified by digests. One JSON line a case
  * and form.
  *
- *     gap [--bytes N] [--rounds N] [CASE...] */
+ *     gap [--bytes N] [--rounds N] [--stage-groups N] [CASE...]
+ *
+ * --stage-groups: so many are staged by a call, as a sampler does it; else all are. */
 #include "codec/gap_format.h"
 #include "cuda/setting.cuh"
 
@@ -253,6 +255,20 @@ static gap_stage make_stage(const gap_step &s, bool beside) {
     return stage;
 }
 
+static uint64_t stage_groups = UINT64_MAX;
+
+/* Check or ready of all groups, in calls of so many. */
+static void stage_all(const gap_stage &stage, int (*work)(const xci_cuda_gap_call *, void *)) {
+    for (uint64_t first = 0; first < stage.call.record_count; first += stage_groups) {
+        xci_cuda_gap_call call = stage.call;
+        call.records += first;
+        call.record_count = std::min(stage_groups, call.record_count - first);
+        CUDA(work(&call, nullptr));
+        if (stage_groups == UINT64_MAX)
+            break;
+    }
+}
+
 /* Finds places for the forms that check has announced. */
 static uint64_t place_forms(gap_stage *stage) {
     const std::vector<xci_cuda_result> results = to_host(stage->call.results, stage->blocks.size());
@@ -304,10 +320,10 @@ static void measure_form(const model &m, const gap_step &s, bool beside, double 
     const double encode_ms = median_ms(rounds, [&] { encode(s, beside ? BESIDE : PLAIN); });
     gap_stage stage = make_stage(s, beside);
     const double check_ms =
-        median_ms(rounds, [&] { CUDA(xci_cuda_gap_check(&stage.call, nullptr)); });
+        median_ms(rounds, [&] { stage_all(stage, xci_cuda_gap_check); });
     const uint64_t refused = place_forms(&stage);
     const double ready_ms =
-        median_ms(rounds, [&] { CUDA(xci_cuda_gap_ready(&stage.call, nullptr)); });
+        median_ms(rounds, [&] { stage_all(stage, xci_cuda_gap_ready); });
     const auto apply = [&] { CUDA(xci_cuda_apply(&stage.commit, nullptr)); };
     const std::vector<xorcast_digest> before = digests_at(s, s.old_at);
     apply();
@@ -362,6 +378,8 @@ int main(int argc, char **argv) {
             bytes = strtoull(argv[++i], nullptr, 10) / 65536 * 65536;
         else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc)
             rounds = (unsigned)strtoul(argv[++i], nullptr, 10);
+        else if (strcmp(argv[i], "--stage-groups") == 0 && i + 1 < argc)
+            stage_groups = std::max(1ul, strtoul(argv[++i], nullptr, 10));
         else
             names.push_back(argv[i]);
     }
