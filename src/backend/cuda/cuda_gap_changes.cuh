@@ -42,6 +42,18 @@ __device__ __forceinline__ uint64_t d_word_at(const uint8_t *at, uint32_t word, 
     return value;
 }
 
+/* Sixteen bytes of the old weights, zeros behind the chunk's end. */
+__device__ __forceinline__ uint4 d_vector_at(const xci_gap_source *source, uint32_t at) {
+    if (XCI_USUAL(at + 16 <= source->bytes && (uintptr_t)source->old_at % 16 == 0))
+        return *(const uint4 *)(source->old_at + at);
+    const uint64_t low =
+        at < source->bytes ? d_word_at(source->old_at, at / 8, source->bytes) : 0;
+    const uint64_t high =
+        at + 8 < source->bytes ? d_word_at(source->old_at, at / 8 + 1, source->bytes) : 0;
+    return make_uint4((uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high,
+                      (uint32_t)(high >> 32));
+}
+
 __device__ __forceinline__ void d_take_entry(const xci_gap_unit *unit, uint32_t i,
                                              uint32_t *word_out, uint64_t *mask_out) {
     const uint32_t *entry = unit->entries + i * 3;
@@ -119,6 +131,24 @@ __device__ __forceinline__ uint64_t d_element_ones(uint32_t width) {
     return UINT64_MAX >> (64 - (4u << width));
 }
 
+/* Changed elements of a width in a chunk; most are known from its list. A whole warp. */
+__device__ __forceinline__ uint32_t d_count_changes(const xci_cuda_gap_encode_call *call,
+                                                    const xci_gap_scratch *scratch, uint64_t index,
+                                                    uint32_t width) {
+    if (call->grid.chunks[call->first + index].element_bytes == 1u << width >> 1)
+        return call->results[index].elements_changed;
+    if (width == 1)
+        return call->results[index].bytes_changed;
+    if (width == 0)
+        return scratch->nibbles[index];
+    xci_gap_source source = d_source_of(call, scratch, index);
+    uint32_t word, changes = 0;
+    uint64_t mask;
+    while (d_next_words(&source, &word, &mask))
+        changes += (uint32_t)__popcll(d_marks(mask, width));
+    return d_sum(changes);
+}
+
 /* Calls visit(value) for each changed element. */
 template <typename Visit>
 __device__ __forceinline__ void d_each_value(uint64_t mask, uint32_t width, Visit visit) {
@@ -141,7 +171,7 @@ typedef struct xci_gap_batch {
 /* A change as the coder sees it: its position, and the ends of changes before it. */
 typedef struct xci_gap_change {
     uint32_t position, last_end, far_end; /* far: XCI_GAP_WINDOW changes before the last one */
-    uint32_t number;                      /* of the change in its chunk */
+    uint32_t number;                      /* of the change in its stream */
     uint64_t value;
 } xci_gap_change;
 
@@ -221,6 +251,22 @@ __device__ __forceinline__ void d_each_change(xci_gap_source source, xci_gap_bat
     }
 }
 
+/* The same with steps for values. */
+template <typename Visit>
+__device__ __forceinline__ void d_each_step(const xci_gap_source *source, xci_gap_batch *batch,
+                                            uint32_t width, Visit visit) {
+    d_each_change(*source, batch, width, [&](bool active, xci_gap_change change) {
+        if (active) {
+            const uint32_t in_word = change.position & ((1u << (4 - width)) - 1);
+            const uint64_t word =
+                d_word_at(source->old_at, change.position >> (4 - width), source->bytes);
+            const uint64_t element = word >> (in_word << (2 + width)) & d_element_ones(width);
+            change.value = xci_gap_step(element, element ^ change.value, width);
+        }
+        visit(active, change);
+    });
+}
+
 /* ---- Bits of a change ---- */
 
 __device__ __forceinline__ uint32_t d_parameter_of(const xci_gap_change *change, uint32_t prior) {
@@ -237,6 +283,11 @@ __device__ __forceinline__ uint64_t d_gap_bits(uint32_t gap, uint32_t k, uint32_
     }
     *count_out = XCI_GAP_ONES + XCI_GAP_PLAIN_BITS;
     return (uint64_t)gap << XCI_GAP_ONES | ((UINT64_C(1) << XCI_GAP_ONES) - 1);
+}
+
+/* Of a number below 2^21. */
+__device__ __forceinline__ uint32_t d_varint_bytes(uint32_t value) {
+    return value < 1u << 7 ? 1 : value < 1u << 14 ? 2 : 3;
 }
 
 /* ---- All elements of a chunk, for dense blocks ---- */
