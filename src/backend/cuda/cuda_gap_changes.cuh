@@ -46,12 +46,10 @@ __device__ __forceinline__ uint64_t d_word_at(const uint8_t *at, uint32_t word, 
 __device__ __forceinline__ uint4 d_vector_at(const xci_gap_source *source, uint32_t at) {
     if (XCI_USUAL(at + 16 <= source->bytes && (uintptr_t)source->old_at % 16 == 0))
         return *(const uint4 *)(source->old_at + at);
-    const uint64_t low =
-        at < source->bytes ? d_word_at(source->old_at, at / 8, source->bytes) : 0;
+    const uint64_t low = at < source->bytes ? d_word_at(source->old_at, at / 8, source->bytes) : 0;
     const uint64_t high =
         at + 8 < source->bytes ? d_word_at(source->old_at, at / 8 + 1, source->bytes) : 0;
-    return make_uint4((uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high,
-                      (uint32_t)(high >> 32));
+    return make_uint4((uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32));
 }
 
 __device__ __forceinline__ void d_take_entry(const xci_gap_unit *unit, uint32_t i,

@@ -173,8 +173,7 @@ __device__ __forceinline__ void d_number_codes(xci_gap_planner *planner,
         return;
     d_lay_out_codes(lengths->of, end, planner->limits, planner->starts);
     d_each_code(lengths->of, end, [&](uint32_t symbol, uint32_t length, uint32_t rank) {
-        const uint32_t code =
-            planner->limits[length - 1] + (rank << (XCI_PREFIX_LONGEST - length));
+        const uint32_t code = planner->limits[length - 1] + (rank << (XCI_PREFIX_LONGEST - length));
         codes[symbol] = (uint16_t)(d_reverse(code, XCI_PREFIX_LONGEST) << 4 | length);
     });
 }

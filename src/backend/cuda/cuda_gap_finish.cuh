@@ -297,8 +297,7 @@ __device__ __forceinline__ uint32_t d_place_blocks(const xci_gap_work *work) {
 }
 
 /* A whole warp. */
-__device__ __forceinline__ void d_finish_group(const xci_gap_work *work,
-                                               xci_gap_finisher *finisher,
+__device__ __forceinline__ void d_finish_group(const xci_gap_work *work, xci_gap_finisher *finisher,
                                                xci_cuda_gap_group *group) {
     uint64_t chunk_bytes, block_bytes;
     uint32_t params_bytes = 0;

@@ -69,7 +69,7 @@ typedef struct xci_gap_planner {
 typedef struct xci_gap_work {
     const xci_cuda_gap_encode_call *call;
     const xci_gap_scratch *scratch;
-    uint64_t first; /* chunk, counted from the call's first */
+    uint64_t first;        /* chunk, counted from the call's first */
     uint32_t group, count; /* chunks */
 } xci_gap_work;
 
@@ -207,8 +207,8 @@ __device__ __forceinline__ uint64_t d_cost_of_width(xci_gap_planner *planner, ui
 }
 
 /* The width that chunks of elements of 1 << kind bytes are cut into. */
-__device__ __forceinline__ uint32_t d_choose_width(const xci_gap_work *work, xci_gap_planner *planner,
-                                                   uint32_t kind) {
+__device__ __forceinline__ uint32_t d_choose_width(const xci_gap_work *work,
+                                                   xci_gap_planner *planner, uint32_t kind) {
     __syncthreads();
     d_clear_words(planner->for_now.sample, XCI_SAMPLE_SYMBOLS);
     if (threadIdx.x < XCI_GAP_WIDTHS)

@@ -98,8 +98,8 @@ __device__ __forceinline__ void d_each_old(const xci_gap_source *source, uint32_
 
 /* Calls visit(old element, mask) for all changes of a draft. */
 template <typename Visit>
-__device__ __forceinline__ void d_each_old_of(const xci_gap_work *work, uint32_t d,
-                                              uint32_t width, Visit visit) {
+__device__ __forceinline__ void d_each_old_of(const xci_gap_work *work, uint32_t d, uint32_t width,
+                                              Visit visit) {
     for (uint32_t c = d_warp(); c < work->count; c += XCI_PLAN_WARPS) {
         if (!d_is_of_draft(work, c, d))
             continue;
@@ -293,9 +293,8 @@ __device__ __forceinline__ uint64_t d_code_bits(const xci_gap_lengths *lengths,
 
 /* Whether a code of its own, which is the planner's then, makes class `c` shorter than the common
  * one does. */
-__device__ __forceinline__ bool d_deserves_code(xci_gap_planner *planner,
-                                                const xci_gap_draft *draft, uint32_t c,
-                                                uint32_t head) {
+__device__ __forceinline__ bool
+d_deserves_code(xci_gap_planner *planner, const xci_gap_draft *draft, uint32_t c, uint32_t head) {
     const uint32_t *counts = planner->old.counts[c];
     const uint32_t end = planner->used_end;
     xci_gap_lengths *own = &planner->old.own;

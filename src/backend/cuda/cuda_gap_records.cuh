@@ -92,8 +92,7 @@ __device__ __forceinline__ uint64_t d_ones_of(const xci_gap_ranker *ranker, uint
 __device__ __forceinline__ uint64_t d_count_classes(const xci_gap_ranker *ranker, uint4 v,
                                                     uint32_t width) {
     const uint64_t high = d_ones_of(ranker, v.y, width) + d_ones_of(ranker, v.w, width);
-    return width == 4 ? high
-                      : high + d_ones_of(ranker, v.x, width) + d_ones_of(ranker, v.z, width);
+    return width == 4 ? high : high + d_ones_of(ranker, v.x, width) + d_ones_of(ranker, v.z, width);
 }
 
 /* ---- Tiles ---- */
@@ -145,8 +144,7 @@ __device__ __forceinline__ xci_gap_spotted d_spot_change(const xci_gap_source *s
     xci_gap_spotted spot;
     spot.old_part = d_vector_at(source, word / 2 * 16);
     const uint4 v = spot.old_part;
-    const uint64_t old_word =
-        word % 2 != 0 ? (uint64_t)v.w << 32 | v.z : (uint64_t)v.y << 32 | v.x;
+    const uint64_t old_word = word % 2 != 0 ? (uint64_t)v.w << 32 | v.z : (uint64_t)v.y << 32 | v.x;
     spot.element = old_word >> shift & d_element_ones(width);
     spot.mask = batch->masks[place >> 4] >> shift & d_element_ones(width);
     spot.word = word - first_word;
@@ -177,8 +175,7 @@ __device__ __forceinline__ void d_record_batch(xci_gap_ranker *ranker, const xci
                                                const xci_gap_batch *batch, uint32_t k, bool active,
                                                uint32_t first_word, xci_gap_records records) {
     const uint32_t width = fields.width;
-    const xci_gap_spotted spot =
-        d_spot_change(source, batch, active ? k : 0, first_word, width);
+    const xci_gap_spotted spot = d_spot_change(source, batch, active ? k : 0, first_word, width);
     const uint32_t c = active ? ranker->class_of[xci_gap_key(spot.element, width)] : XCI_WARP;
     const uint32_t same = __match_any_sync(XCI_ALL, c);
     const uint32_t below = same & ((1u << d_lane()) - 1);
@@ -260,13 +257,12 @@ __device__ __forceinline__ void d_record_changes(xci_gap_ranker *ranker, xci_gap
 #pragma unroll 1
     for (uint32_t first_word = 0; first_word < words; first_word += XCI_TILE_WORDS) {
         d_count_tile(ranker, source, first_word, width);
-        d_each_batch_below(
-            &queue, batch, first_word + XCI_TILE_WORDS, width, [&](uint32_t count) {
+        d_each_batch_below(&queue, batch, first_word + XCI_TILE_WORDS, width, [&](uint32_t count) {
 #pragma unroll 1
-                for (uint32_t first = 0; first < count; first += XCI_WARP)
-                    d_record_batch(ranker, fields, source, batch, first + d_lane(),
-                                   first + d_lane() < count, first_word, records);
-            });
+            for (uint32_t first = 0; first < count; first += XCI_WARP)
+                d_record_batch(ranker, fields, source, batch, first + d_lane(),
+                               first + d_lane() < count, first_word, records);
+        });
         if (d_lane() < XCI_GAP_CLASSES)
             ranker->seen[d_lane()] += d_field_at(ranker->before[XCI_WARP], d_lane());
         __syncwarp();

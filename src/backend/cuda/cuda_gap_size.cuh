@@ -1,4 +1,4 @@
-/* Sizes of blocks, when their groups are planned: a warp a chunk. Where a chunk has several classes,
+/* Sizes of blocks, when their groups are planned: a warp a chunk. Where it has several classes,
  * its records are made first. The sizes are those of codec/gap_write.c. */
 #ifndef XCI_CUDA_GAP_SIZE_CUH
 #define XCI_CUDA_GAP_SIZE_CUH
@@ -19,8 +19,8 @@ typedef struct xci_gap_piece {
 } xci_gap_piece;
 
 __device__ __forceinline__ xci_gap_piece d_piece_of(const xci_cuda_gap_encode_call *call,
-                                                    const xci_gap_scratch *scratch,
-                                                    uint64_t index, uint32_t mark) {
+                                                    const xci_gap_scratch *scratch, uint64_t index,
+                                                    uint32_t mark) {
     xci_gap_piece piece;
     piece.call = call;
     piece.scratch = scratch;
@@ -106,10 +106,9 @@ __device__ __forceinline__ uint64_t d_class_bytes(const xci_gap_piece *piece,
     const xci_gap_code code = piece->plan->codes[piece->draft->tables[c]];
     const uint32_t prior = piece->draft->priors[c];
     uint64_t bits = 0;
-    d_each_record(records, c, piece->draft->width,
-                  [&](bool active, const xci_gap_change &change) {
-                      bits += active ? d_change_bits(&code, prior, change) : 0;
-                  });
+    d_each_record(records, c, piece->draft->width, [&](bool active, const xci_gap_change &change) {
+        bits += active ? d_change_bits(&code, prior, change) : 0;
+    });
     return (d_sum64(bits) + 7) / 8;
 }
 
@@ -161,8 +160,7 @@ __device__ __forceinline__ xci_gap_records d_records_of(const xci_gap_piece *pie
 }
 
 __device__ __forceinline__ uint32_t d_recorded_bytes(const xci_gap_piece *piece,
-                                                     xci_gap_batch *batch,
-                                                     xci_gap_ranker *ranker) {
+                                                     xci_gap_batch *batch, xci_gap_ranker *ranker) {
     xci_gap_records records;
     if (!d_take_records(piece, &records))
         return XCI_GAP_CHUNK_MAX;

@@ -132,8 +132,8 @@ __device__ __forceinline__ void d_write_change(xci_gap_stream_writer *writer, bo
     uint32_t gap_bits = 0;
     uint64_t gap = 0;
     if (active)
-        gap = d_gap_bits(change.position - change.last_end,
-                         d_parameter_of(&change, writer->prior), &gap_bits);
+        gap = d_gap_bits(change.position - change.last_end, d_parameter_of(&change, writer->prior),
+                         &gap_bits);
     d_put_change(&writer->sink, active, gap, gap_bits, change.value, &writer->code);
 }
 
