@@ -129,16 +129,27 @@ __device__ __forceinline__ uint64_t d_element_ones(uint32_t width) {
     return UINT64_MAX >> (64 - (4u << width));
 }
 
-/* Changed elements of a width in a chunk; most are known from its list. A whole warp. */
+/* Whether it is known how many elements of a width change in a chunk. */
+__device__ __forceinline__ bool d_knows_changes(const xci_cuda_gap_encode_call *call,
+                                                uint64_t index, uint32_t width) {
+    return width < 2 || call->grid.chunks[call->first + index].element_bytes == 1u << width >> 1;
+}
+
+/* How many, where it is. */
+__device__ __forceinline__ uint32_t d_known_changes(const xci_cuda_gap_encode_call *call,
+                                                    const xci_gap_scratch *scratch, uint64_t index,
+                                                    uint32_t width) {
+    return width == 0   ? scratch->nibbles[index]
+           : width == 1 ? call->results[index].bytes_changed
+                        : call->results[index].elements_changed;
+}
+
+/* How many; a whole warp. */
 __device__ __forceinline__ uint32_t d_count_changes(const xci_cuda_gap_encode_call *call,
                                                     const xci_gap_scratch *scratch, uint64_t index,
                                                     uint32_t width) {
-    if (call->grid.chunks[call->first + index].element_bytes == 1u << width >> 1)
-        return call->results[index].elements_changed;
-    if (width == 1)
-        return call->results[index].bytes_changed;
-    if (width == 0)
-        return scratch->nibbles[index];
+    if (d_knows_changes(call, index, width))
+        return d_known_changes(call, scratch, index, width);
     xci_gap_source source = d_source_of(call, scratch, index);
     uint32_t word, changes = 0;
     uint64_t mask;

@@ -127,6 +127,12 @@ __device__ __forceinline__ uint8_t *d_take_room(const xci_gap_scratch *scratch, 
     return NULL;
 }
 
+/* Whether the chunk has changed, and has elements of 1 << kind bytes. */
+__device__ __forceinline__ bool d_is_of_kind(const xci_gap_work *work, uint32_t c, uint32_t kind) {
+    return d_result_of(work, c)->bytes_changed != 0 &&
+           d_chunk_of(work, c)->element_bytes == 1u << kind;
+}
+
 /* ---- Width ---- */
 
 /* The first changed words of a chunk, one a lane; whether there are more. */
@@ -150,9 +156,14 @@ __device__ __forceinline__ bool d_take_sample(xci_gap_source source, xci_gap_sam
     return have > XCI_GAP_SAMPLE_WORDS;
 }
 
+/* Of the lane's width: changes that were looked at, and the elements among which they are. */
+typedef struct xci_gap_sampled {
+    uint64_t changes, elements;
+} xci_gap_sampled;
+
 /* A chunk's first words with elements of every width. */
 __device__ __forceinline__ void d_sample_chunk(const xci_gap_work *work, xci_gap_planner *planner,
-                                               uint32_t c) {
+                                               uint32_t c, xci_gap_sampled *sampled) {
     const xci_gap_source source = d_source_in(work, c);
     uint32_t word;
     uint64_t mask;
@@ -169,12 +180,23 @@ __device__ __forceinline__ void d_sample_chunk(const xci_gap_work *work, xci_gap
         const uint32_t changes = d_sum((uint32_t)__popcll(d_marks(mask, width)));
         const uint32_t inside = (63 - xci_zeros_above64(last_mask)) >> (2 + width);
         const uint32_t end = (last_word << (4 - width)) + inside + 1;
-        if (d_lane() == 0) {
-            d_add64(&planner->changes[width], changes);
-            d_add64(&planner->elements[width],
-                    more ? end : xci_gap_element_count(width, source.bytes));
+        if (d_lane() == width) {
+            sampled->changes += changes;
+            sampled->elements += more ? end : xci_gap_element_count(width, source.bytes);
         }
     }
+}
+
+__device__ __forceinline__ void d_sample_chunks(const xci_gap_work *work, xci_gap_planner *planner,
+                                                uint32_t kind) {
+    xci_gap_sampled sampled = {0, 0};
+    for (uint32_t c = d_warp(); c < work->count; c += XCI_PLAN_WARPS)
+        if (d_is_of_kind(work, c, kind))
+            d_sample_chunk(work, planner, c, &sampled);
+    if (d_lane() >= XCI_GAP_WIDTHS || sampled.elements == 0)
+        return;
+    d_add64(&planner->changes[d_lane()], sampled.changes);
+    d_add64(&planner->elements[d_lane()], sampled.elements);
 }
 
 /* Cost of symbols of these counts, the first `end` of them, in units of 1/256 bit; a whole warp. */
@@ -214,10 +236,7 @@ __device__ __forceinline__ uint32_t d_choose_width(const xci_gap_work *work,
     if (threadIdx.x < XCI_GAP_WIDTHS)
         planner->changes[threadIdx.x] = planner->elements[threadIdx.x] = 0;
     __syncthreads();
-    for (uint32_t c = d_warp(); c < work->count; c += XCI_PLAN_WARPS)
-        if (d_result_of(work, c)->bytes_changed != 0 &&
-            d_chunk_of(work, c)->element_bytes == 1u << kind)
-            d_sample_chunk(work, planner, c);
+    d_sample_chunks(work, planner, kind);
     __syncthreads();
     for (uint32_t width = d_warp(); width < XCI_GAP_WIDTHS; width += XCI_PLAN_WARPS) {
         const uint64_t cost = d_cost_of_width(planner, width);
@@ -239,30 +258,51 @@ __device__ __forceinline__ uint32_t d_choose_width(const xci_gap_work *work,
 
 /* ---- Drafts ---- */
 
-/* Every chunk goes to the sparse or the dense draft of its dtype's width. */
-__device__ __forceinline__ void d_sort_chunks(const xci_gap_work *work, xci_gap_planner *planner,
-                                              uint32_t kind, uint32_t width) {
+/* The lane's chunk, or none, goes to the sparse or the dense draft of its dtype's width. */
+__device__ __forceinline__ void d_sort_chunk(const xci_gap_work *work, xci_gap_planner *planner,
+                                             uint32_t c, bool here, uint32_t kind,
+                                             uint32_t changes) {
+    const uint32_t width = planner->drafts[2 * kind].width;
+    const uint32_t elements = here ? xci_gap_element_count(width, d_chunk_of(work, c)->bytes) : 0;
+    const bool dense = 2 * (uint64_t)changes > elements;
+    if (here)
+        work->scratch->drafts[work->first + c] = d_draft_mark(work, 2 * kind + dense);
+#pragma unroll
     for (uint32_t d = 0; d < 2; ++d) {
         xci_gap_draft *draft = &planner->drafts[2 * kind + d];
-        if (threadIdx.x == 0) {
-            draft->width = width;
-            draft->dense = d;
-        }
-    }
-    for (uint32_t c = d_warp(); c < work->count; c += XCI_PLAN_WARPS) {
-        const xci_cuda_chunk *chunk = d_chunk_of(work, c);
-        if (d_result_of(work, c)->bytes_changed == 0 || chunk->element_bytes != 1u << kind)
+        const bool mine = here && dense == (d != 0);
+        const uint32_t count = (uint32_t)__popc(__ballot_sync(XCI_ALL, mine));
+        const uint32_t all = d_sum(mine ? elements : 0), changed = d_sum(mine ? changes : 0);
+        if (d_lane() != 0 || count == 0)
             continue;
-        const uint32_t elements = xci_gap_element_count(width, chunk->bytes);
-        const uint32_t changes = d_count_changes(work->call, work->scratch, work->first + c, width);
-        const uint32_t dense = 2 * (uint64_t)changes > elements;
-        xci_gap_draft *draft = &planner->drafts[2 * kind + dense];
-        if (d_lane() == 0) {
-            work->scratch->drafts[work->first + c] = d_draft_mark(work, 2 * kind + dense);
-            atomicAdd(&draft->chunk_count, 1u);
-            d_add64(&draft->elements, elements);
-            d_add64(&draft->changes, changes);
+        atomicAdd(&draft->chunk_count, count);
+        d_add64(&draft->elements, all);
+        d_add64(&draft->changes, changed);
+    }
+}
+
+/* A lane a chunk. */
+__device__ __forceinline__ void d_sort_chunks(const xci_gap_work *work, xci_gap_planner *planner,
+                                              uint32_t kind, uint32_t width) {
+    if (threadIdx.x < 2) {
+        planner->drafts[2 * kind + threadIdx.x].width = width;
+        planner->drafts[2 * kind + threadIdx.x].dense = threadIdx.x;
+    }
+    __syncthreads();
+    for (uint32_t first = d_warp() * XCI_WARP; first < work->count; first += XCI_PLAN_THREADS) {
+        const uint32_t c = first + d_lane();
+        const bool here = c < work->count && d_is_of_kind(work, c, kind);
+        const bool known = here && d_knows_changes(work->call, work->first + c, width);
+        uint32_t changes =
+            known ? d_known_changes(work->call, work->scratch, work->first + c, width) : 0;
+        uint32_t others = __ballot_sync(XCI_ALL, here && !known);
+        for (; others != 0; others &= others - 1) {
+            const uint32_t lane = (uint32_t)__ffs((int)others) - 1;
+            const uint32_t found =
+                d_count_changes(work->call, work->scratch, work->first + first + lane, width);
+            changes = d_lane() == lane ? found : changes;
         }
+        d_sort_chunk(work, planner, c, here, kind, changes);
     }
 }
 
