@@ -125,6 +125,15 @@ __device__ __forceinline__ uint64_t d_marks(uint64_t mask, uint32_t width) {
     return mask & lowest;
 }
 
+/* Of those of elements half as wide. */
+__device__ __forceinline__ uint64_t d_wider_marks(uint64_t marks, uint32_t width) {
+    const uint64_t lowest = width == 1   ? UINT64_C(0x0101010101010101)
+                            : width == 2 ? UINT64_C(0x0001000100010001)
+                            : width == 3 ? UINT64_C(0x0000000100000001)
+                                         : 1;
+    return (marks | marks >> (2u << width)) & lowest;
+}
+
 __device__ __forceinline__ uint64_t d_element_ones(uint32_t width) {
     return UINT64_MAX >> (64 - (4u << width));
 }
@@ -158,11 +167,17 @@ __device__ __forceinline__ uint32_t d_count_changes(const xci_cuda_gap_encode_ca
     return d_sum(changes);
 }
 
-/* Calls visit(value) for each changed element. */
-template <typename Visit>
-__device__ __forceinline__ void d_each_value(uint64_t mask, uint32_t width, Visit visit) {
-    for (uint64_t marks = d_marks(mask, width); marks != 0; marks &= marks - 1)
-        visit(mask >> xci_zeros_below64(marks) & d_element_ones(width));
+/* Calls visit(active, shift) for the marked elements of the lanes' words: where each begins. */
+template <typename Visit> __device__ __forceinline__ void d_each_mark(uint64_t marks, Visit visit) {
+    for (; __any_sync(XCI_ALL, marks != 0); marks &= marks - 1)
+        visit(marks != 0, xci_zeros_below64(marks | UINT64_C(1) << 63));
+}
+
+/* Adds one to the count that each active lane names: once for all that name the same one. */
+__device__ __forceinline__ void d_tally(uint32_t *counts, uint32_t which, bool active) {
+    const uint32_t same = __match_any_sync(XCI_ALL, active ? which : UINT32_MAX);
+    if (active && d_lane() == d_highest(same))
+        atomicAdd(&counts[which], (uint32_t)__popc(same));
 }
 
 /* ---- Changes ---- */

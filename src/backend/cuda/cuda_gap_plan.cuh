@@ -34,28 +34,28 @@ typedef struct xci_gap_lengths {
 /* What only classes need. */
 typedef struct xci_gap_planner_old {
     uint32_t key_elements[XCI_GAP_KEYS], key_changes[XCI_GAP_KEYS];
-    xci_gap_range ranges[XCI_GAP_KEYS];
     uint8_t class_of[XCI_GAP_KEYS];
     uint32_t counts[XCI_GAP_CLASSES][XCI_PREFIX_SYMBOLS]; /* by symbol */
     xci_gap_lengths own;
     uint32_t has_own; /* a bit for each class */
 } xci_gap_planner_old;
 
-/* A warp's first changed words of a chunk. */
+/* The first changed words of a chunk, of each warp; and symbols of all widths. */
 typedef struct xci_gap_sample {
-    uint64_t masks[XCI_GAP_SAMPLE_WORDS];
-    uint32_t words[XCI_GAP_SAMPLE_WORDS];
+    uint64_t masks[XCI_PLAN_WARPS][XCI_GAP_SAMPLE_WORDS];
+    uint32_t words[XCI_PLAN_WARPS][XCI_GAP_SAMPLE_WORDS];
+    uint32_t counts[XCI_SAMPLE_SYMBOLS];
 } xci_gap_sample;
 
 typedef struct xci_gap_planner {
     uint32_t counts[XCI_PREFIX_SYMBOLS]; /* by symbol */
     union {
-        uint32_t sample[XCI_SAMPLE_SYMBOLS]; /* of all widths */
+        xci_gap_sample sample;
+        xci_gap_range ranges[XCI_GAP_KEYS];
         uint32_t folded[XCI_FOLDED_SYMBOLS]; /* to several heads */
         xci_gap_tree tree;
         uint8_t description[XCI_DESCRIPTION];
     } for_now;
-    xci_gap_sample samples[XCI_PLAN_WARPS];
     xci_gap_lengths lengths; /* of the code that is not one class's own */
     xci_gap_draft drafts[XCI_GAP_SHAPES];
     unsigned long long costs[XCI_PREFIX_LONGEST], changes[XCI_GAP_WIDTHS], elements[XCI_GAP_WIDTHS];
@@ -145,14 +145,14 @@ __device__ __forceinline__ bool d_take_sample(xci_gap_source source, xci_gap_sam
         const uint32_t changed = __ballot_sync(XCI_ALL, mask != 0);
         const uint32_t at = have + (uint32_t)__popc(changed & ((1u << d_lane()) - 1));
         if (mask != 0 && at < XCI_GAP_SAMPLE_WORDS) {
-            sample->words[at] = word;
-            sample->masks[at] = mask;
+            sample->words[d_warp()][at] = word;
+            sample->masks[d_warp()][at] = mask;
         }
         have += (uint32_t)__popc(changed);
     }
     __syncwarp();
-    *word_out = d_lane() < have ? sample->words[d_lane()] : 0;
-    *mask_out = d_lane() < have ? sample->masks[d_lane()] : 0;
+    *word_out = d_lane() < have ? sample->words[d_warp()][d_lane()] : 0;
+    *mask_out = d_lane() < have ? sample->masks[d_warp()][d_lane()] : 0;
     return have > XCI_GAP_SAMPLE_WORDS;
 }
 
@@ -161,23 +161,33 @@ typedef struct xci_gap_sampled {
     uint64_t changes, elements;
 } xci_gap_sampled;
 
+/* Symbols of the words' marked elements, with the finest head. */
+__device__ __forceinline__ void d_sample_words(uint32_t *counts, uint64_t mask, uint64_t marks,
+                                               uint32_t width) {
+    const uint32_t head = xci_gap_head_max(width);
+    d_each_mark(marks, [&](bool active, uint32_t shift) {
+        const uint64_t value = mask >> shift & d_element_ones(width);
+        uint32_t tail_bits;
+        d_tally(counts, xci_gap_symbol(value, head, &tail_bits), active);
+    });
+}
+
 /* A chunk's first words with elements of every width. */
 __device__ __forceinline__ void d_sample_chunk(const xci_gap_work *work, xci_gap_planner *planner,
                                                uint32_t c, xci_gap_sampled *sampled) {
     const xci_gap_source source = d_source_in(work, c);
     uint32_t word;
     uint64_t mask;
-    const bool more = d_take_sample(source, &planner->samples[d_warp()], &word, &mask);
+    const bool more = d_take_sample(source, &planner->for_now.sample, &word, &mask);
     const uint32_t lanes = __ballot_sync(XCI_ALL, mask != 0), last = d_highest(lanes);
     const uint32_t last_word = __shfl_sync(XCI_ALL, word, last);
     const uint64_t last_mask = __shfl_sync(XCI_ALL, mask, last);
+    uint64_t marks = d_marks(mask, 0);
+#pragma unroll
     for (uint32_t width = 0; width < XCI_GAP_WIDTHS; ++width) {
-        uint32_t *counts = planner->for_now.sample + d_sample_at(width);
-        uint32_t tail_bits;
-        d_each_value(mask, width, [&](uint64_t value) {
-            atomicAdd(&counts[xci_gap_symbol(value, xci_gap_head_max(width), &tail_bits)], 1u);
-        });
-        const uint32_t changes = d_sum((uint32_t)__popcll(d_marks(mask, width)));
+        marks = width == 0 ? marks : d_wider_marks(marks, width);
+        d_sample_words(planner->for_now.sample.counts + d_sample_at(width), mask, marks, width);
+        const uint32_t changes = d_sum((uint32_t)__popcll(marks));
         const uint32_t inside = (63 - xci_zeros_above64(last_mask)) >> (2 + width);
         const uint32_t end = (last_word << (4 - width)) + inside + 1;
         if (d_lane() == width) {
@@ -216,7 +226,7 @@ __device__ __forceinline__ uint64_t d_cost(const uint32_t *counts, uint32_t end,
 }
 
 __device__ __forceinline__ uint64_t d_cost_of_width(xci_gap_planner *planner, uint32_t width) {
-    uint32_t *counts = planner->for_now.sample + d_sample_at(width);
+    uint32_t *counts = planner->for_now.sample.counts + d_sample_at(width);
     const uint32_t head = xci_gap_head_max(width), end = xci_gap_symbol_count(width, head);
     const uint64_t elements = planner->elements[width], changes = planner->changes[width];
     const bool sparse = 2 * changes <= elements;
@@ -232,7 +242,7 @@ __device__ __forceinline__ uint64_t d_cost_of_width(xci_gap_planner *planner, ui
 __device__ __forceinline__ uint32_t d_choose_width(const xci_gap_work *work,
                                                    xci_gap_planner *planner, uint32_t kind) {
     __syncthreads();
-    d_clear_words(planner->for_now.sample, XCI_SAMPLE_SYMBOLS);
+    d_clear_words(planner->for_now.sample.counts, XCI_SAMPLE_SYMBOLS);
     if (threadIdx.x < XCI_GAP_WIDTHS)
         planner->changes[threadIdx.x] = planner->elements[threadIdx.x] = 0;
     __syncthreads();
@@ -337,9 +347,10 @@ __device__ __forceinline__ void d_count_symbols(const xci_gap_work *work, xci_ga
         uint32_t word;
         uint64_t mask;
         while (d_next_words(&source, &word, &mask))
-            d_each_value(mask, width, [&](uint64_t value) {
+            d_each_mark(d_marks(mask, width), [&](bool active, uint32_t shift) {
+                const uint64_t value = mask >> shift & d_element_ones(width);
                 uint32_t tail_bits;
-                atomicAdd(&planner->counts[xci_gap_symbol(value, head, &tail_bits)], 1u);
+                d_tally(planner->counts, xci_gap_symbol(value, head, &tail_bits), active);
             });
     }
     __syncthreads();

@@ -9,7 +9,7 @@
 
 static_assert(XCI_GAP_KEY_STRETCH == XCI_WARP * 16, "a lane has a vector of a stretch");
 
-/* Keys of the first `elements` of a vector of old weights. */
+/* Keys of the first `elements` of a vector of old weights, by all lanes. */
 __device__ __forceinline__ void d_count_vector(uint4 v, uint32_t width, uint32_t elements,
                                                uint32_t *counts) {
     const uint64_t halves[2] = {(uint64_t)v.y << 32 | v.x, (uint64_t)v.w << 32 | v.z};
@@ -17,8 +17,9 @@ __device__ __forceinline__ void d_count_vector(uint4 v, uint32_t width, uint32_t
 #pragma unroll
     for (uint32_t half = 0; half < 2; ++half)
 #pragma unroll 1
-        for (uint32_t i = 0; i < per_half && half * per_half + i < elements; ++i)
-            atomicAdd(&counts[xci_gap_key(halves[half] >> (i << (2 + width)), width)], 1u);
+        for (uint32_t i = 0; i < per_half; ++i)
+            d_tally(counts, xci_gap_key(halves[half] >> (i << (2 + width)), width),
+                    half * per_half + i < elements);
 }
 
 /* Nibbles of vectors whose keys have both, the first of two, and so on: bit 2 of the key in a, 1 in
@@ -72,9 +73,10 @@ __device__ __forceinline__ void d_count_keys(const xci_gap_source *source, uint3
     const uint32_t count = xci_gap_element_count(width, source->bytes);
     const uint32_t step = dense ? XCI_GAP_KEY_STRETCH : XCI_GAP_KEY_STRETCH * XCI_GAP_KEY_STEP;
 #pragma unroll 2
-    for (uint32_t at = d_lane() * 16; at < source->bytes; at += step) {
+    for (uint32_t row = 0; row < source->bytes; row += step) {
+        const uint32_t at = row + d_lane() * 16, before = at / 16 * (32u >> width);
         const uint4 v = d_vector_at(source, at);
-        const uint32_t left = count - at / 16 * (32u >> width);
+        const uint32_t left = count > before ? count - before : 0;
         if (width == 0)
             d_add_nibbles(n, v, min(left, 32u));
         else
@@ -83,20 +85,18 @@ __device__ __forceinline__ void d_count_keys(const xci_gap_source *source, uint3
     __syncwarp();
 }
 
-/* Calls visit(old element, mask) for each changed element of the lane's word. */
+/* Calls visit(active, old element, mask) for the changed elements of the lanes' words. */
 template <typename Visit>
 __device__ __forceinline__ void d_each_old(const xci_gap_source *source, uint32_t word,
                                            uint64_t mask, uint32_t width, Visit visit) {
-    if (mask == 0)
-        return;
-    const uint64_t old_word = d_word_at(source->old_at, word, source->bytes);
-    for (uint64_t marks = d_marks(mask, width); marks != 0; marks &= marks - 1) {
-        const uint32_t shift = xci_zeros_below64(marks);
-        visit(old_word >> shift & d_element_ones(width), mask >> shift & d_element_ones(width));
-    }
+    const uint64_t old_word = mask != 0 ? d_word_at(source->old_at, word, source->bytes) : 0;
+    d_each_mark(d_marks(mask, width), [&](bool active, uint32_t shift) {
+        visit(active, old_word >> shift & d_element_ones(width),
+              mask >> shift & d_element_ones(width));
+    });
 }
 
-/* Calls visit(old element, mask) for all changes of a draft. */
+/* Calls visit(active, old element, mask) for all changes of a draft. */
 template <typename Visit>
 __device__ __forceinline__ void d_each_old_of(const xci_gap_work *work, uint32_t d, uint32_t width,
                                               Visit visit) {
@@ -130,8 +130,8 @@ __device__ __forceinline__ void d_count_all_keys(const xci_gap_work *work, xci_g
     }
     if (width == 0)
         d_count_nibbles(&nibbles, old->key_elements);
-    d_each_old_of(work, d, width, [&](uint64_t element, uint64_t) {
-        atomicAdd(&old->key_changes[xci_gap_key(element, width)], 1u);
+    d_each_old_of(work, d, width, [&](bool active, uint64_t element, uint64_t) {
+        d_tally(old->key_changes, xci_gap_key(element, width), active);
     });
     __syncthreads();
 }
@@ -139,8 +139,9 @@ __device__ __forceinline__ void d_count_all_keys(const xci_gap_work *work, xci_g
 /* ---- Classes ---- */
 
 /* Keys that occur, as ranges of one key each; a whole warp. */
-__device__ __forceinline__ uint32_t d_list_ranges(xci_gap_planner_old *old,
-                                                  const xci_gap_draft *draft) {
+__device__ __forceinline__ uint32_t d_list_ranges(const xci_gap_planner_old *old,
+                                                  const xci_gap_draft *draft,
+                                                  xci_gap_range *ranges) {
     uint32_t seen = 0, count = 0;
     for (uint32_t key = d_lane(); key < XCI_GAP_KEYS; key += XCI_WARP)
         seen += old->key_elements[key];
@@ -153,7 +154,7 @@ __device__ __forceinline__ uint32_t d_list_ranges(xci_gap_planner_old *old,
                                                seen, draft->elements);
         const uint32_t all = __ballot_sync(XCI_ALL, range.elements != 0);
         if (range.elements != 0)
-            old->ranges[count + (uint32_t)__popc(all & ((1u << d_lane()) - 1))] = range;
+            ranges[count + (uint32_t)__popc(all & ((1u << d_lane()) - 1))] = range;
         count += (uint32_t)__popc(all);
     }
     __syncwarp();
@@ -205,17 +206,19 @@ __device__ __forceinline__ void d_join_ranges(xci_gap_range *ranges, uint32_t co
 }
 
 /* The draft's classes; the first warp. */
-__device__ __forceinline__ void d_choose_classes(xci_gap_planner_old *old, xci_gap_draft *draft) {
-    uint32_t count = d_list_ranges(old, draft);
+__device__ __forceinline__ void d_choose_classes(xci_gap_planner *planner, xci_gap_draft *draft) {
+    xci_gap_planner_old *old = &planner->old;
+    xci_gap_range *ranges = planner->for_now.ranges;
+    uint32_t count = d_list_ranges(old, draft, ranges);
     while (count > 1) {
         int64_t most;
-        const uint32_t best = d_best_join(old->ranges, count, draft, &most);
+        const uint32_t best = d_best_join(ranges, count, draft, &most);
         if (most <= 0 && count <= XCI_GAP_CLASSES)
             break;
-        d_join_ranges(old->ranges, count--, best);
+        d_join_ranges(ranges, count--, best);
     }
     if (d_lane() < count) {
-        const xci_gap_range range = old->ranges[d_lane()];
+        const xci_gap_range range = ranges[d_lane()];
         draft->first_keys[d_lane()] = d_lane() == 0 ? 0 : range.first;
         draft->priors[d_lane()] = xci_gap_prior(range.elements, range.changes);
     }
@@ -241,15 +244,16 @@ __device__ __forceinline__ void d_count_steps(const xci_gap_work *work, xci_gap_
     d_begin_counts(planner);
     d_clear_words(&old->counts[0][0], draft->class_count * XCI_PREFIX_SYMBOLS);
     __syncthreads();
-    d_each_old_of(work, d, width, [&](uint64_t element, uint64_t mask) {
+    d_each_old_of(work, d, width, [&](bool active, uint64_t element, uint64_t mask) {
         uint32_t tail_bits;
         const uint32_t c = old->class_of[xci_gap_key(element, width)];
         const uint64_t step = xci_gap_step(element, element ^ mask, width);
-        atomicAdd(&old->counts[c][xci_gap_symbol(step, head, &tail_bits)], 1u);
+        d_tally(&old->counts[0][0], c * XCI_PREFIX_SYMBOLS + xci_gap_symbol(step, head, &tail_bits),
+                active);
     });
     __syncthreads();
     if (threadIdx.x < draft->class_count && draft->dense) {
-        const xci_gap_range range = old->ranges[threadIdx.x];
+        const xci_gap_range range = planner->for_now.ranges[threadIdx.x];
         old->counts[threadIdx.x][0] = (uint32_t)(range.elements - range.changes);
     }
     __syncthreads();
@@ -356,7 +360,7 @@ __device__ __forceinline__ void d_plan_classes(const xci_gap_work *work, xci_gap
                                                uint32_t d) {
     d_count_all_keys(work, planner, d);
     if (d_warp() == 0)
-        d_choose_classes(&planner->old, &planner->drafts[d]);
+        d_choose_classes(planner, &planner->drafts[d]);
     __syncthreads();
     d_count_steps(work, planner, d);
     d_plan_codes(work, planner, d);

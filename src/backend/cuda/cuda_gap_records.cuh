@@ -13,7 +13,8 @@
 #include "backend/cuda/cuda_gap_changes.cuh"
 #include "backend/cuda/cuda_gap_class.cuh"
 
-#define XCI_PIECE_VECTORS 4u /* of a lane: at most 128 elements, so that a field holds them */
+#define XCI_PIECE_VECTORS 8u /* of a lane: all but one have 224 elements at most, for a field */
+#define XCI_VECTORS_AT_ONCE 4u
 #define XCI_PIECE_BYTES (XCI_PIECE_VECTORS * 16u)
 #define XCI_TILE_WORDS (XCI_WARP * XCI_PIECE_BYTES / 8u)
 #define XCI_RECORD_HEAD (2u * XCI_GAP_CLASSES + 1u)
@@ -78,15 +79,22 @@ __device__ __forceinline__ void d_begin_ranker(xci_gap_ranker *ranker, const xci
     __syncwarp();
 }
 
+/* By the byte of a word that begins `shift` bits up. */
+__device__ __forceinline__ uint64_t d_ones_at(const xci_gap_ranker *ranker, uint32_t word,
+                                              uint32_t shift) {
+    const uint32_t entry = (shift < 3 ? word << (3 - shift) : word >> (shift - 3)) & 0x7f8u;
+    return *(const uint64_t *)((const uint8_t *)ranker->ones + entry);
+}
+
 /* Elements of a word of 4 bytes by class; of 8 bytes, it is the high one. */
 __device__ __forceinline__ uint64_t d_ones_of(const xci_gap_ranker *ranker, uint32_t word,
                                               uint32_t width) {
     if (width == 2)
-        return ranker->ones[word >> 7 & 255] + ranker->ones[word >> 23 & 255];
+        return d_ones_at(ranker, word, 7) + d_ones_at(ranker, word, 23);
     if (width > 2)
-        return ranker->ones[word >> 23 & 255];
-    return ranker->ones[word & 255] + ranker->ones[word >> 8 & 255] +
-           ranker->ones[word >> 16 & 255] + ranker->ones[word >> 24];
+        return d_ones_at(ranker, word, 23);
+    return d_ones_at(ranker, word, 0) + d_ones_at(ranker, word, 8) + d_ones_at(ranker, word, 16) +
+           d_ones_at(ranker, word, 24);
 }
 
 __device__ __forceinline__ uint64_t d_count_classes(const xci_gap_ranker *ranker, uint4 v,
@@ -106,19 +114,25 @@ __device__ __forceinline__ uint32_t d_field_at(const uint32_t *fields, uint32_t 
 __device__ __forceinline__ void d_count_tile(xci_gap_ranker *ranker, const xci_gap_source *source,
                                              uint32_t first_word, uint32_t width) {
     const uint32_t at = first_word * 8 + d_lane() * XCI_PIECE_BYTES;
-    uint4 piece[XCI_PIECE_VECTORS];
-    uint64_t sum = 0;
+    uint64_t sum = 0, last = 0;
+#pragma unroll 1
+    for (uint32_t i = 0; i < XCI_PIECE_VECTORS; i += XCI_VECTORS_AT_ONCE) {
+        uint4 part[XCI_VECTORS_AT_ONCE];
 #pragma unroll
-    for (uint32_t i = 0; i < XCI_PIECE_VECTORS; ++i)
-        piece[i] = d_vector_at(source, at + i * 16);
+        for (uint32_t k = 0; k < XCI_VECTORS_AT_ONCE; ++k)
+            part[k] = d_vector_at(source, at + (i + k) * 16);
 #pragma unroll
-    for (uint32_t i = 0; i < XCI_PIECE_VECTORS; ++i) {
-        ranker->parts[i][d_lane()] = sum;
-        sum += d_count_classes(ranker, piece[i], width);
+        for (uint32_t k = 0; k < XCI_VECTORS_AT_ONCE; ++k) {
+            sum += last;
+            ranker->parts[i + k][d_lane()] = sum;
+            last = d_count_classes(ranker, part[k], width);
+        }
     }
 #pragma unroll
     for (uint32_t i = 0; i < XCI_GAP_CLASSES / 2; ++i) {
-        const uint32_t half = (uint32_t)(sum >> (i / 2 * 32 + i % 2 * 8)) & 0xff00ffu;
+        const uint32_t shift = i / 2 * 32 + i % 2 * 8;
+        const uint32_t half =
+            ((uint32_t)(sum >> shift) & 0xff00ffu) + ((uint32_t)(last >> shift) & 0xff00ffu);
         const uint32_t after = d_scan(half);
         ranker->before[d_lane()][i] = after - half;
         if (d_lane() == XCI_WARP - 1)
@@ -225,13 +239,11 @@ __device__ __forceinline__ void d_begin_records(xci_gap_ranker *ranker,
     uint32_t word;
     uint64_t mask;
     while (d_next_words(&words, &word, &mask)) {
-        if (mask == 0)
-            continue;
-        const uint64_t old_word = d_word_at(source->old_at, word, source->bytes);
-        for (uint64_t marks = d_marks(mask, width); marks != 0; marks &= marks - 1) {
-            const uint64_t element = old_word >> xci_zeros_below64(marks);
-            atomicAdd(&ranker->next[ranker->class_of[xci_gap_key(element, width)]], 1u);
-        }
+        const uint64_t old_word = mask != 0 ? d_word_at(source->old_at, word, source->bytes) : 0;
+        d_each_mark(d_marks(mask, width), [&](bool active, uint32_t shift) {
+            const uint32_t key = xci_gap_key(old_word >> shift, width);
+            d_tally(ranker->next, ranker->class_of[key], active);
+        });
     }
     __syncwarp();
     const uint32_t mine = d_lane() < XCI_GAP_CLASSES ? ranker->next[d_lane()] : 0;
