@@ -120,9 +120,9 @@ __device__ __forceinline__ uint64_t d_marks(uint64_t mask, uint32_t width) {
                             : width == 2 ? UINT64_C(0x0001000100010001)
                             : width == 3 ? UINT64_C(0x0000000100000001)
                                          : 1;
-    for (uint32_t shift = 1; shift < 4u << width; shift *= 2)
-        mask |= mask >> shift;
-    return mask & lowest;
+    const uint32_t top = (4u << width) - 1;
+    const uint64_t low = ~(lowest << top); /* a sum of these carries into an element's top bit */
+    return ((((mask & low) + low) | mask) & ~low) >> top;
 }
 
 /* Of those of elements half as wide. */
@@ -180,16 +180,27 @@ __device__ __forceinline__ void d_tally(uint32_t *counts, uint32_t which, bool a
         atomicAdd(&counts[which], (uint32_t)__popc(same));
 }
 
+/* As xci_gap_symbol; values of up to 32 bits are many. */
+__device__ __forceinline__ uint32_t d_symbol(uint64_t value, uint32_t head, uint32_t *tail_bits) {
+    if (XCI_RARE(value >> 32 != 0))
+        return xci_gap_symbol(value, head, tail_bits);
+    const uint32_t low = (uint32_t)value, bits = 32 - (uint32_t)__clz((int)(low | 1));
+    const uint32_t tail = max(bits, head + 1) - (head + 1);
+    *tail_bits = tail;
+    return (tail << head) + (low >> tail);
+}
+
 /* ---- Changes ---- */
 
 #define XCI_FAR (XCI_GAP_WINDOW + 1) /* changes that a gap's parameter looks back */
 
-/* A warp's, in shared memory. */
+#define XCI_BATCH_MOST (XCI_WARP * 16u)
+
+/* Changes of up to 32 words, by a warp, in shared memory. */
 typedef struct xci_gap_batch {
     uint64_t masks[XCI_WARP];
-    uint32_t words[XCI_WARP];
-    uint32_t ends[XCI_FAR]; /* of the last changes before the batch; 0 where there are none */
-    uint16_t places[XCI_WARP * 16]; /* entry << 4 | element, of each change */
+    uint32_t ends[XCI_FAR + XCI_BATCH_MOST]; /* behind those of the last changes before, or 0 */
+    uint16_t places[XCI_BATCH_MOST];         /* entry << 4 | element */
 } xci_gap_batch;
 
 /* A change as the coder sees it: its position, and the ends of changes before it. */
@@ -206,51 +217,47 @@ __device__ __forceinline__ void d_begin_changes(xci_gap_batch *batch) {
     __syncwarp();
 }
 
-__device__ __forceinline__ uint32_t d_batch_position(const xci_gap_batch *batch, uint32_t k,
-                                                     uint32_t width) {
-    const uint32_t place = batch->places[k];
-    return (batch->words[place >> 4] << (4 - width)) + (place & 15);
-}
-
-/* The end of change k of the batch; below 0, of one before it. */
-__device__ __forceinline__ uint32_t d_batch_end(const xci_gap_batch *batch, int32_t k,
-                                                uint32_t width) {
-    return k >= 0 ? d_batch_position(batch, (uint32_t)k, width) + 1
-                  : batch->ends[k + (int32_t)XCI_FAR];
-}
-
 /* Takes the lanes' words apart; returns how many changes there are. */
 __device__ __forceinline__ uint32_t d_fill_batch(xci_gap_batch *batch, uint32_t word, uint64_t mask,
                                                  uint32_t width) {
     uint64_t marks = d_marks(mask, width);
     const uint32_t mine = (uint32_t)__popcll(marks), sum = d_scan(mine);
+    const uint32_t first_end = (word << (4 - width)) + 1;
     __syncwarp();
-    batch->words[d_lane()] = word;
     batch->masks[d_lane()] = mask;
-    for (uint32_t at = sum - mine; marks != 0; marks &= marks - 1)
-        batch->places[at++] = (uint16_t)(d_lane() << 4 | xci_zeros_below64(marks) >> (2 + width));
+    for (uint32_t at = sum - mine; marks != 0; marks &= marks - 1, ++at) {
+        const uint32_t in_word = xci_zeros_below64(marks) >> (2 + width);
+        batch->ends[XCI_FAR + at] = first_end + in_word;
+        batch->places[at] = (uint16_t)(d_lane() << 4 | in_word);
+    }
     __syncwarp();
     return __shfl_sync(XCI_ALL, sum, XCI_WARP - 1);
 }
 
+__device__ __forceinline__ uint32_t d_batch_position(const xci_gap_batch *batch, uint32_t k) {
+    return batch->ends[XCI_FAR + k] - 1;
+}
+
+__device__ __forceinline__ uint64_t d_batch_value(const xci_gap_batch *batch, uint32_t k,
+                                                  uint32_t width) {
+    const uint32_t place = batch->places[k];
+    return batch->masks[place >> 4] >> ((place & 15) << (2 + width)) & d_element_ones(width);
+}
+
 __device__ __forceinline__ xci_gap_change d_change_of(const xci_gap_batch *batch, uint32_t k,
                                                       uint32_t before, uint32_t width) {
-    const uint32_t place = batch->places[k];
     xci_gap_change change;
-    change.position = d_batch_position(batch, k, width);
-    change.last_end = d_batch_end(batch, (int32_t)k - 1, width);
-    change.far_end = d_batch_end(batch, (int32_t)k - (int32_t)XCI_FAR, width);
+    change.position = d_batch_position(batch, k);
+    change.last_end = batch->ends[XCI_FAR + k - 1];
+    change.far_end = batch->ends[k];
     change.number = before + k;
-    change.value =
-        batch->masks[place >> 4] >> ((place & 15) << (2 + width)) & d_element_ones(width);
+    change.value = d_batch_value(batch, k, width);
     return change;
 }
 
 /* Leaves the ends of the last changes for the next batch. */
-__device__ __forceinline__ void d_pass_batch(xci_gap_batch *batch, uint32_t count, uint32_t width) {
-    uint32_t end = 0;
-    if (d_lane() < XCI_FAR)
-        end = d_batch_end(batch, (int32_t)(count + d_lane()) - (int32_t)XCI_FAR, width);
+__device__ __forceinline__ void d_pass_batch(xci_gap_batch *batch, uint32_t count) {
+    const uint32_t end = d_lane() < XCI_FAR ? batch->ends[count + d_lane()] : 0;
     __syncwarp();
     if (d_lane() < XCI_FAR)
         batch->ends[d_lane()] = end;
@@ -270,7 +277,7 @@ __device__ __forceinline__ void d_each_change(xci_gap_source source, xci_gap_bat
             const bool active = first + d_lane() < count;
             visit(active, d_change_of(batch, active ? first + d_lane() : 0, before, width));
         }
-        d_pass_batch(batch, count, width);
+        d_pass_batch(batch, count);
         before += count;
     }
 }

@@ -168,7 +168,7 @@ __device__ __forceinline__ void d_sample_words(uint32_t *counts, uint64_t mask, 
     d_each_mark(marks, [&](bool active, uint32_t shift) {
         const uint64_t value = mask >> shift & d_element_ones(width);
         uint32_t tail_bits;
-        d_tally(counts, xci_gap_symbol(value, head, &tail_bits), active);
+        d_tally(counts, d_symbol(value, head, &tail_bits), active);
     });
 }
 
@@ -350,7 +350,7 @@ __device__ __forceinline__ void d_count_symbols(const xci_gap_work *work, xci_ga
             d_each_mark(d_marks(mask, width), [&](bool active, uint32_t shift) {
                 const uint64_t value = mask >> shift & d_element_ones(width);
                 uint32_t tail_bits;
-                d_tally(planner->counts, xci_gap_symbol(value, head, &tail_bits), active);
+                d_tally(planner->counts, d_symbol(value, head, &tail_bits), active);
             });
     }
     __syncthreads();

@@ -248,7 +248,7 @@ __device__ __forceinline__ void d_count_steps(const xci_gap_work *work, xci_gap_
         uint32_t tail_bits;
         const uint32_t c = old->class_of[xci_gap_key(element, width)];
         const uint64_t step = xci_gap_step(element, element ^ mask, width);
-        d_tally(&old->counts[0][0], c * XCI_PREFIX_SYMBOLS + xci_gap_symbol(step, head, &tail_bits),
+        d_tally(&old->counts[0][0], c * XCI_PREFIX_SYMBOLS + d_symbol(step, head, &tail_bits),
                 active);
     });
     __syncthreads();

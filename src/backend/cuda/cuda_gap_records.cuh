@@ -153,14 +153,14 @@ typedef struct xci_gap_spotted {
 __device__ __forceinline__ xci_gap_spotted d_spot_change(const xci_gap_source *source,
                                                          const xci_gap_batch *batch, uint32_t k,
                                                          uint32_t first_word, uint32_t width) {
-    const uint32_t place = batch->places[k], in_word = place & 15, shift = in_word << (2 + width);
-    const uint32_t word = batch->words[place >> 4];
+    const uint32_t position = d_batch_position(batch, k), word = position >> (4 - width);
+    const uint32_t in_word = position & ((1u << (4 - width)) - 1);
     xci_gap_spotted spot;
     spot.old_part = d_vector_at(source, word / 2 * 16);
     const uint4 v = spot.old_part;
     const uint64_t old_word = word % 2 != 0 ? (uint64_t)v.w << 32 | v.z : (uint64_t)v.y << 32 | v.x;
-    spot.element = old_word >> shift & d_element_ones(width);
-    spot.mask = batch->masks[place >> 4] >> shift & d_element_ones(width);
+    spot.element = old_word >> (in_word << (2 + width)) & d_element_ones(width);
+    spot.mask = d_batch_value(batch, k, width);
     spot.word = word - first_word;
     spot.in_vector = (word % 2 << (4 - width)) + in_word;
     return spot;

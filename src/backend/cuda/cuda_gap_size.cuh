@@ -40,7 +40,7 @@ typedef struct xci_gap_coded {
 
 __device__ __forceinline__ xci_gap_coded d_code_value(const xci_gap_code *code, uint64_t value) {
     xci_gap_coded coded;
-    const uint32_t entry = code->codes[xci_gap_symbol(value, code->head, &coded.tail_bits)];
+    const uint32_t entry = code->codes[d_symbol(value, code->head, &coded.tail_bits)];
     coded.code = entry >> 4;
     coded.code_bits = entry & 15;
     return coded;
