@@ -57,12 +57,11 @@ XCI_BOTH xci_gap_window xci_gap_begin(uint32_t prior) {
     return window;
 }
 
-/* The parameter where `count` changes, at least 2, took `passed` elements, the prior's included, at
- * most 2^31: the largest k with count << k < passed, or 0 if there is none. */
+/* The parameter where `count` changes, at least 2, took `passed` elements, the prior's included. */
 XCI_BOTH uint32_t xci_gap_parameter_of(uint32_t count, uint32_t passed) {
-    const uint32_t counts = xci_zeros_above32(count), all = xci_zeros_above32((passed - 1) | 1);
-    const uint32_t k = counts > all ? counts - all : 0; /* or one more than that */
-    return k - (k > 0 && count << k >= passed ? 1 : 0);
+    const uint32_t before = passed - 1; /* the last sum that is below `passed` */
+    const uint32_t k = xci_zeros_above32(count) - xci_zeros_above32(before | 1);
+    return (int32_t)k <= 0 ? 0 : k - (count << k > before);
 }
 
 XCI_BOTH uint32_t xci_gap_parameter(const xci_gap_window *window) {

@@ -142,6 +142,13 @@ static inline uint32_t __reduce_add_sync(uint32_t mask, uint32_t v) {
         sum += (uint32_t)all[i];
     return sum;
 }
+static inline uint32_t __match_any_sync(uint32_t mask, uint32_t v) {
+    const uint64_t *all = emulated_collect(mask, v, 8);
+    uint32_t same = 0;
+    for (uint32_t i = 0; i < 32; ++i)
+        same |= (uint32_t)(all[i] == v) << i;
+    return same;
+}
 
 /* As the hardware has it: a nibble of 8 or more gives the sign of a byte in all its bits. */
 static inline uint32_t d_pick_bytes(uint32_t low, uint32_t high, uint32_t places) {
