@@ -6,12 +6,16 @@
  *
  *     device_sync [--bytes N] [--rounds N] [--small N | --many N] [--in-host] [--setting NAME]
  *                 [--gpus 1|2] [--link inproc|tcp] [--threads N] [--worst] [--beside]
+ *                 [--gap [--old-weights]]
  *
  * --small: so many tensors of 40 bytes beside the large ones; --many: so many tensors, of a
  * fiftieth to twice the mean, and no others; --in-host: the shadow in pinned host memory; --gpus 2:
  * the sampler's weights on GPU 1; --worst: the slowest round of each phase too; --beside: stage
- * beside a loop of matrix products on the sampler's GPU, and what it costs the loop. GPU 0 needs
- * twice the bytes, the sampler's GPU once, and once more for the dense copy. */
+ * beside a loop of matrix products on the sampler's GPU, and what it costs the loop; --gap: the gap
+ * codec, encoded by the GPU; --old-weights: and beside the old weights. trainer_beyond_bytes is
+ * what the publisher has of the GPU besides its shadow: output buffers and blocks kept for
+ * subscribers of the process are in it. GPU 0 needs twice the bytes, the sampler's GPU once, and
+ * once more for the dense copy. */
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -45,10 +49,10 @@ static const setting settings[] = {
 };
 
 typedef struct options {
-    uint64_t bytes, small, many;
-    unsigned rounds, gpus, threads;
-    bool in_host, worst, beside;
-    const char *link, *only;
+    uint64_t bytes = 16ull << 30, small = 1000, many = 0;
+    unsigned rounds = 11, gpus = 1, threads = 0;
+    bool in_host = false, worst = false, beside = false, gap = false, old_weights = false;
+    const char *link = "inproc", *only = "";
 } options;
 
 static void cuda(cudaError_t error, int line) {
@@ -355,10 +359,12 @@ static void report(const setting *s, const options *o, const weights *w,
            (unsigned long long)followed.decoding.engine_chunks,
            (unsigned long long)followed.decoding.kernel_chunks, followed.decoding.why);
     printf(",\"encode_ms\":%.2f,\"frame_ms\":%.2f,\"trainer_device_bytes\":%llu,"
-           "\"sampler_device_bytes\":%llu,\"trainer_host_bytes\":%llu,"
+           "\"trainer_beyond_bytes\":%lld,\"sampler_device_bytes\":%llu,"
+           "\"trainer_host_bytes\":%llu,"
            "\"sampler_host_bytes\":%llu}\n",
            (double)published.encode_ns / 1e6, (double)published.frame_ns / 1e6,
            (unsigned long long)published.memory.device_high_water_bytes,
+           (long long)(published.memory.device_high_water_bytes - (o->in_host ? 0 : w->total)),
            (unsigned long long)followed.memory.device_high_water_bytes,
            (unsigned long long)published.memory.high_water_bytes,
            (unsigned long long)followed.memory.high_water_bytes);
@@ -409,6 +415,8 @@ static void measure(const setting *s, const options *o) {
     xorcast_bundle *from = make_bundle(contexts[0], &trainer, opening);
     xorcast_bundle *to = make_bundle(contexts[1], &sampler, opening);
     publishing.encoding.second_pass = s->second_pass;
+    publishing.encoding.codec = o->gap ? XORCAST_CODEC_GAP : XORCAST_CODEC_LZ4;
+    publishing.encoding.old_weights = o->old_weights;
     publishing.shadow_in_host = o->in_host;
     publishing.log_bytes = 1;
     const char *url = strcmp(o->link, "tcp") == 0 ? "tcp:127.0.0.1:0" : "inproc:bench";
@@ -431,14 +439,21 @@ static void measure(const setting *s, const options *o) {
 }
 
 int main(int count, char **arguments) {
-    options o = {16ull << 30, 1000, 0, 11, 1, 0, false, false, false, "inproc", ""};
+    options o;
     const argument known[] = {
-        {"--bytes", ARGUMENT_BYTES, &o.bytes},    {"--rounds", ARGUMENT_COUNT, &o.rounds},
-        {"--small", ARGUMENT_BYTES, &o.small},    {"--many", ARGUMENT_BYTES, &o.many},
-        {"--setting", ARGUMENT_TEXT, &o.only},    {"--gpus", ARGUMENT_COUNT, &o.gpus},
-        {"--link", ARGUMENT_TEXT, &o.link},       {"--threads", ARGUMENT_COUNT, &o.threads},
-        {"--in-host", ARGUMENT_FLAG, &o.in_host}, {"--beside", ARGUMENT_FLAG, &o.beside},
+        {"--bytes", ARGUMENT_BYTES, &o.bytes},
+        {"--rounds", ARGUMENT_COUNT, &o.rounds},
+        {"--small", ARGUMENT_BYTES, &o.small},
+        {"--many", ARGUMENT_BYTES, &o.many},
+        {"--setting", ARGUMENT_TEXT, &o.only},
+        {"--gpus", ARGUMENT_COUNT, &o.gpus},
+        {"--link", ARGUMENT_TEXT, &o.link},
+        {"--threads", ARGUMENT_COUNT, &o.threads},
+        {"--in-host", ARGUMENT_FLAG, &o.in_host},
+        {"--beside", ARGUMENT_FLAG, &o.beside},
         {"--worst", ARGUMENT_FLAG, &o.worst},
+        {"--gap", ARGUMENT_FLAG, &o.gap},
+        {"--old-weights", ARGUMENT_FLAG, &o.old_weights},
     };
     read_options(count, arguments, known, sizeof known / sizeof *known);
     o.gpus = o.gpus == 2 ? 2 : 1;

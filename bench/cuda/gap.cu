@@ -3,7 +3,9 @@
  * are made on the GPU from hashes, and every result is verified by digests. One JSON line a case
  * and form.
  *
- *     gap [--bytes N] [--rounds N] [CASE...] */
+ *     gap [--bytes N] [--rounds N] [--stage-groups N] [CASE...]
+ *
+ * --stage-groups: so many are staged by a call, as a sampler does it; else all are. */
 #include "codec/gap_format.h"
 #include "cuda/arguments.h"
 #include "cuda/setting.cuh"
@@ -227,6 +229,7 @@ static gap_stage make_stage(const gap_step &s, bool beside) {
             CUDA(cudaMemcpy(&tables, record.params, 1, cudaMemcpyDeviceToHost));
             most_tables = std::max<uint32_t>(most_tables, tables);
         }
+        stage.call.most_params = std::max(stage.call.most_params, record.params_bytes);
         stage.payload_bytes += groups[g].bytes;
         stage.params_bytes += groups[g].params_bytes;
         for (uint64_t c = s.group_first[g]; c < s.group_first[g + 1]; ++c) {
@@ -251,6 +254,19 @@ static gap_stage make_stage(const gap_step &s, bool beside) {
     stage.call.results = device_array<xci_cuda_result>(stage.blocks.size());
     stage.call.most_tables = most_tables;
     return stage;
+}
+
+static unsigned stage_groups; /* a call; 0: all in one */
+
+/* Check or ready of all groups. */
+static void stage_all(const gap_stage &stage, int (*work)(const xci_cuda_gap_call *, void *)) {
+    const uint64_t count = stage.call.record_count, most = stage_groups > 0 ? stage_groups : count;
+    for (uint64_t first = 0; first < count; first += most) {
+        xci_cuda_gap_call call = stage.call;
+        call.records += first;
+        call.record_count = std::min(most, count - first);
+        CUDA(work(&call, nullptr));
+    }
 }
 
 /* Finds places for the forms that check has announced. */
@@ -303,11 +319,9 @@ static void measure_form(const model &m, const gap_step &s, bool beside, double 
                          unsigned rounds) {
     const double encode_ms = median_ms(rounds, [&] { encode(s, beside ? BESIDE : PLAIN); });
     gap_stage stage = make_stage(s, beside);
-    const double check_ms =
-        median_ms(rounds, [&] { CUDA(xci_cuda_gap_check(&stage.call, nullptr)); });
+    const double check_ms = median_ms(rounds, [&] { stage_all(stage, xci_cuda_gap_check); });
     const uint64_t refused = place_forms(&stage);
-    const double ready_ms =
-        median_ms(rounds, [&] { CUDA(xci_cuda_gap_ready(&stage.call, nullptr)); });
+    const double ready_ms = median_ms(rounds, [&] { stage_all(stage, xci_cuda_gap_ready); });
     const auto apply = [&] { CUDA(xci_cuda_apply(&stage.commit, nullptr)); };
     const std::vector<xorcast_digest> before = digests_at(s, s.old_at);
     apply();
@@ -357,8 +371,9 @@ int main(int argc, char **argv) {
     uint64_t bytes = 55600000000;
     unsigned rounds = 7;
     const argument options[] = {{"--bytes", ARGUMENT_BYTES, &bytes},
-                                {"--rounds", ARGUMENT_COUNT, &rounds}};
-    const int names = read_arguments(argc, argv, options, 2);
+                                {"--rounds", ARGUMENT_COUNT, &rounds},
+                                {"--stage-groups", ARGUMENT_COUNT, &stage_groups}};
+    const int names = read_arguments(argc, argv, options, 3);
     bytes = bytes / 65536 * 65536;
     uint8_t *const olds = device_array<uint8_t>(bytes), *const news = device_array<uint8_t>(bytes);
     const uint32_t usual = 64 << 10;

@@ -588,6 +588,7 @@ static xorcast_status open_slot(xci_device_loader *loader, xci_load_slot **slot_
     atomic_store(&slot->skipped, 0);
     atomic_store(&slot->gap.record_count, 0);
     atomic_store(&slot->gap.most_tables, 1);
+    atomic_store(&slot->gap.most_params, 0);
     return XORCAST_OK;
 }
 

@@ -58,7 +58,7 @@ typedef struct xci_load_gap {
     xci_device_memory pinned, device;
     uint64_t block_room;
     atomic_uint_fast64_t record_count;
-    atomic_uint_fast32_t most_tables;
+    atomic_uint_fast32_t most_tables, most_params; /* of a record */
 } xci_load_gap;
 
 typedef struct xci_load_slot {

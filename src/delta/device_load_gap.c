@@ -76,6 +76,12 @@ void xci_load_gap_add(xci_load_slot *slot, xci_load_gap_list *list, const uint8_
         .bytes = at, .chunk = chunk, .block_bytes = bytes, .ordinal = list->ordinal - 1};
 }
 
+static void raise_to(atomic_uint_fast32_t *most, uint32_t value) {
+    uint_fast32_t seen = atomic_load(most);
+    while (value > seen && !atomic_compare_exchange_weak(most, &seen, value))
+        continue;
+}
+
 void xci_load_gap_close(xci_load_slot *slot, const xci_load_gap_list *list, const uint8_t *params,
                         uint32_t params_bytes, uint8_t tables) {
     const gap_tables to = tables_in(&slot->gap, &slot->gap.pinned);
@@ -87,9 +93,8 @@ void xci_load_gap_close(xci_load_slot *slot, const xci_load_gap_list *list, cons
                                                .params_bytes = params_bytes,
                                                .count = list->count,
                                                .gap_count = list->ordinal};
-    uint_fast32_t seen = atomic_load(&slot->gap.most_tables);
-    while (tables > seen && !atomic_compare_exchange_weak(&slot->gap.most_tables, &seen, tables))
-        continue;
+    raise_to(&slot->gap.most_tables, tables);
+    raise_to(&slot->gap.most_params, params_bytes);
 }
 
 /* ---- On the device ---- */
@@ -104,6 +109,7 @@ static xci_cuda_gap_call call_of(const xci_device_loader *loader, const xci_load
                                .results = on.results,
                                .record_count = atomic_load(&slot->gap.record_count),
                                .most_tables = (uint32_t)xci_min(tables, XCI_GAP_TABLES),
+                               .most_params = (uint32_t)atomic_load(&slot->gap.most_params),
                                .beside = loader->beside_old_weights};
 }
 

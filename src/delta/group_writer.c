@@ -99,14 +99,37 @@ static xorcast_status encode_group(xci_group_writer *writer, const xci_record *l
     return XORCAST_OK;
 }
 
-/* Beside the old weights where that is shorter: it is not for every kind of change. */
+/* Beside the old weights, from what `beside` lists and `old`, where that is shorter: it is not for
+ * every kind of change. */
 static xorcast_status encode_shorter(xci_group_writer *writer, const xci_record *listed,
-                                     const uint8_t *const *old, xci_record *record) {
+                                     const xci_record *beside, const uint8_t *const *old,
+                                     xci_record *record) {
     TRY(encode_group(writer, listed, NULL, record));
     const uint64_t plain_bytes = record->stored_bytes;
-    TRY(encode_group(writer, listed, old, record));
+    TRY(encode_group(writer, beside, old, record));
     return record->stored_bytes < plain_bytes ? XORCAST_OK
                                               : encode_group(writer, listed, NULL, record);
+}
+
+static xorcast_status take_room(xci_group_writer *writer, uint64_t count, uint8_t **bytes_out) {
+    void *memory;
+    if (writer->buffers != NULL)
+        return xci_buffers_take(writer->buffers, count, bytes_out);
+    TRY(xci_arena_take(writer->arena, count, &memory));
+    *bytes_out = memory;
+    return XORCAST_OK;
+}
+
+static xorcast_status keep_written(xci_group_writer *writer, const xci_record *record,
+                                   xci_written *written_out) {
+    uint8_t *bytes;
+    const uint64_t head_bound = xci_record_head_bound(record->block_count);
+    TRY(take_room(writer, head_bound + record->stored_bytes, &bytes));
+    const uint64_t head_bytes = xci_record_write_head(record, bytes);
+    memcpy(bytes + head_bytes, record->payload, record->stored_bytes);
+    *written_out = (xci_written){bytes, head_bytes + record->stored_bytes, record->stored_bytes,
+                                 record->raw_bytes, false};
+    return XORCAST_OK;
 }
 
 xorcast_status xci_group_write(xci_group_writer *writer, const xci_record *listed,
@@ -114,16 +137,20 @@ xorcast_status xci_group_write(xci_group_writer *writer, const xci_record *liste
                                xci_written *written_out) {
     xci_record record;
     if (old != NULL)
-        TRY(encode_shorter(writer, listed, old, &record));
+        TRY(encode_shorter(writer, listed, listed, old, &record));
     else
         TRY(encode_group(writer, listed, NULL, &record));
-    void *memory;
-    const uint64_t head_bound = xci_record_head_bound(record.block_count);
-    TRY(xci_arena_take(writer->arena, head_bound + record.stored_bytes, &memory));
-    const uint64_t head_bytes = xci_record_write_head(&record, memory);
-    memcpy((uint8_t *)memory + head_bytes, record.payload, record.stored_bytes);
-    *written_out = (xci_written){memory, head_bytes + record.stored_bytes, record.stored_bytes,
-                                 record.raw_bytes, false};
+    TRY(keep_written(writer, &record, written_out));
+    *record_out = record;
+    return XORCAST_OK;
+}
+
+xorcast_status xci_group_write_shorter(xci_group_writer *writer, const xci_record *plain,
+                                       const xci_record *beside, xci_record *record_out,
+                                       xci_written *written_out) {
+    xci_record record;
+    TRY(encode_shorter(writer, plain, beside, NULL, &record));
+    TRY(keep_written(writer, &record, written_out));
     *record_out = record;
     return XORCAST_OK;
 }

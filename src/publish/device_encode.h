@@ -5,10 +5,17 @@
  *     sizes stream              | of A     | of B            | of C ...
  *     drain stream              |   blocks of A | blocks of B ...
  *     host                                 | records of A, parts (pool) | of B ...
- *     move stream                                                | shadow by A ...
+ *     keep stream                                                | blocks of A, to stay ...
  *
- * A piece is as many groups as the output buffer is expected to take; if it takes fewer, the piece
- * is cut and encoded again. pending.c owns the version; this owns device memory and streams. */
+ * Encode moves the shadow itself, while old and new are on the chip. What the host then does not
+ * book goes back by its blocks, and what encode left as it was, which is rare, moves by them.
+ *
+ * A piece is as many groups as the output buffer is expected to take; if it takes fewer, the rest
+ * is encoded again. pending.c owns the version; this owns device memory and streams.
+ *
+ * Device memory: three output buffers of 40 MiB (more where a group may need it; as many again for
+ * groups in the gap codec), blocks that stay for subscribers of the process, and at most 256 MiB
+ * for all else: scratch of encode, results, and where the chunks of up to 60 GB are. */
 #ifndef XCI_DEVICE_ENCODE_H
 #define XCI_DEVICE_ENCODE_H
 
@@ -29,6 +36,8 @@ xorcast_status xci_device_encoder_check(xci_device_encoder *encoder, uint64_t co
 /* One tensor of the put: its new bytes, or NULL for the bundle's own memory. */
 xorcast_status xci_device_encoder_take(xci_device_encoder *encoder, uint64_t tensor,
                                        const void *data);
+/* Every tensor, from the bundle's own memory. */
+xorcast_status xci_device_encoder_take_all(xci_device_encoder *encoder);
 /* All tensors of the put are taken; `ranges` [first, end) of chunks are complete with it. `all`:
  * every tensor of the bundle was, from its own memory. When it returns, memory that was handed over
  * is not read any more. */
@@ -45,5 +54,9 @@ void xci_device_encoder_limit(uint64_t bytes);
 xorcast_status xci_device_encoder_list(xci_device_encoder *encoder, uint32_t worker,
                                        const xci_record *record, bool joined,
                                        xci_record *listed_out, const uint8_t *const **old_out);
+/* Of a group that the device has encoded in both forms, whose plain record is `plain`: the record
+ * beside the old weights. Likewise. */
+xorcast_status xci_device_encoder_beside(xci_device_encoder *encoder, uint32_t worker,
+                                         const xci_record *plain, xci_record *beside_out);
 
 #endif

@@ -7,7 +7,7 @@
 
 typedef struct xci_device_gap {
     xci_device_memory output, tables, pinned;
-    uint64_t most_chunks, capacity;
+    uint64_t most_chunks, most_groups, capacity;
     bool here;     /* the piece at hand is encoded so */
     uint64_t used; /* bytes of its payloads, once it is received */
 } xci_device_gap;
@@ -20,15 +20,18 @@ typedef struct xci_device_gap_tables {
 } xci_device_gap_tables;
 
 xorcast_status xci_device_gap_open(xci_device_gap *gap, xorcast_context *context,
-                                   uint64_t most_chunks, uint64_t capacity);
+                                   uint64_t most_chunks, uint64_t most_groups,
+                                   uint64_t capacity);
 void xci_device_gap_close(xci_device_gap *gap, xorcast_context *context);
 xci_device_gap_tables xci_device_gap_host(const xci_device_gap *gap);
 
 /* Encodes the chunks of `call`, which are those of `group_count` groups from `group_first` on,
- * after what is on `stream`. The call's chunks, addresses and scratch are the piece's. */
+ * after what is on `stream`. The call's chunks, addresses and scratch are the piece's. `plain`:
+ * NULL, or the piece was started there just before; then it is encoded beside the old weights. */
 xorcast_status xci_device_gap_start(xci_device_gap *gap, xorcast_context *context,
-                                    const xci_cuda_encode_call *call, const uint64_t *group_first,
-                                    uint64_t group_count, void *stream);
+                                    const xci_device_gap *plain, const xci_cuda_encode_call *call,
+                                    const uint64_t *group_first, uint64_t group_count,
+                                    void *stream);
 /* Copies the tables to the host. */
 xorcast_status xci_device_gap_fetch(const xci_device_gap *gap, xorcast_context *context,
                                     void *stream);

@@ -137,6 +137,7 @@ xorcast_status xci_device_incoming_take(xci_device_incoming *incoming, uint64_t 
     uint8_t *from = (uint8_t *)(uintptr_t)data;
     if (data == NULL && tensor->simple)
         from = tensor->regions[0].data;
+    incoming->own = incoming->own && data == NULL;
     if (from == incoming->from[t] && from != NULL)
         return XORCAST_OK;
     for (uint64_t i = 0; i < count; i++)
@@ -144,6 +145,15 @@ xorcast_status xci_device_incoming_take(xci_device_incoming *incoming, uint64_t 
             from == NULL ? NULL : from + (i << bundle->chunk_log2);
     incoming->from[t] = from;
     incoming->scattered |= from == NULL;
+    return XORCAST_OK;
+}
+
+xorcast_status xci_device_incoming_take_all(xci_device_incoming *incoming) {
+    const xorcast_bundle *bundle = incoming->bundle;
+    for (uint64_t t = 0; t < bundle->tensor_count && !incoming->own; t++)
+        if (bundle->tensors[t].bytes >= XCI_SMALL_BYTES)
+            TRY(xci_device_incoming_take(incoming, t, NULL));
+    incoming->own = true;
     return XORCAST_OK;
 }
 

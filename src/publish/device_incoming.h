@@ -19,6 +19,7 @@ typedef struct xci_device_incoming {
     uint8_t **at;             /* `pinned`; NULL: scattered, gathered before it is encoded */
     const void **from;        /* of each large tensor, what `at` says of it */
     bool scattered;           /* some of `at` may be NULL */
+    bool own;                 /* `at` says where the bundle's own memory is, of all large tensors */
     uint8_t *const *device_at;
     xci_cuda_move *moves;      /* pieces of small tensors that this put brings, to `small` */
     uint64_t move_count, moves_capacity;
@@ -35,6 +36,8 @@ xorcast_status xci_device_incoming_check(xci_device_incoming *incoming, uint64_t
  * all come from there, gather needs no word. */
 xorcast_status xci_device_incoming_take(xci_device_incoming *incoming, uint64_t tensor,
                                         const void *data);
+/* Every tensor comes, from the bundle's own memory. */
+xorcast_status xci_device_incoming_take_all(xci_device_incoming *incoming);
 /* Puts the copies of the small tensors that were taken on `stream`; `all`: of all there are, from
  * the bundle's own memory. */
 xorcast_status xci_device_incoming_gather(xci_device_incoming *incoming, bool all, void *stream);

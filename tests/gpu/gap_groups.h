@@ -47,7 +47,7 @@ static void *gap_memory(size_t bytes) {
     return memory;
 }
 
-/* An element like a weight: small exponents are frequent, and change more often. */
+/* An element like a weight: some keys are more frequent, and some change more often. */
 static uint64_t gap_weight(uint32_t bits, uint32_t *rarity_out) {
     const uint64_t random =
         (uint64_t)mask_random(&gap_seed, 1u << 31) << 31 | mask_random(&gap_seed, 1u << 31);
@@ -57,7 +57,7 @@ static uint64_t gap_weight(uint32_t bits, uint32_t *rarity_out) {
     *rarity_out = below;
     const uint64_t all = random | random << 62;
     if (bits <= 8)
-        return all & ((1u << bits) - 1);
+        return bits == 4 ? (all & 8) | (below < 7 ? below : 7) : (all & 0x87) | below << 3;
     const uint32_t exponent = 120 - below;
     const uint64_t top = (uint64_t)mask_random(&gap_seed, 2) << 8 | exponent;
     return (all & (UINT64_MAX >> (64 - bits)) >> 9) | top << (bits - 9);

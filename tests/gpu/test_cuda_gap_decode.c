@@ -26,7 +26,7 @@ typedef struct batch {
     xci_block_job wanted[GROUPS * GAP_CHUNKS];
     xci_cuda_gap_block blocks[GROUPS * GAP_CHUNKS];
     xci_cuda_gap_record records[GROUPS];
-    uint32_t most_tables;
+    uint32_t most_tables, most_params;
 } batch;
 
 static uint64_t accepted, refused;
@@ -103,6 +103,7 @@ static void add_group(batch *b, const gap_made *made, const uint8_t *payload, ui
     const bool good = xci_gap_group_read(&group, params, params_bytes, made->record.block_count);
     const uint32_t tables = params_bytes > 0 && params[0] < 32 ? params[0] : 32;
     b->most_tables = b->most_tables > tables ? b->most_tables : tables;
+    b->most_params = b->most_params > params_bytes ? b->most_params : params_bytes;
     record->params = (const uint8_t *)(uintptr_t)at;
     uint32_t ordinal = 0;
     at = 0;
@@ -176,6 +177,7 @@ static void send_blocks(batch *b, on_device *d, uint8_t *const *payloads,
     d->call.results = keep(d, device(b->block_count * sizeof(xci_cuda_result)));
     d->call.record_count = b->group_count;
     d->call.most_tables = b->most_tables;
+    d->call.most_params = b->most_params;
 }
 
 /* ---- Comparing ---- */
@@ -268,7 +270,7 @@ static void run_batch(batch *b, uint8_t *const *payloads, const uint64_t *payloa
         check_cuda(cudaFree(d.all[i]), "cudaFree");
     for (uint32_t i = 0; i < b->block_count; i++)
         free(b->masks[i]);
-    b->block_count = b->group_count = b->most_tables = 0;
+    b->block_count = b->group_count = b->most_tables = b->most_params = 0;
 }
 
 /* ---- Cases ---- */

@@ -97,8 +97,12 @@ static void must(xorcast_context *context, xorcast_status status) {
     assert_int_equal(status, XORCAST_OK);
 }
 
+static bool gap; /* beside the old weights too */
+
 static void open_publisher(rig *r) {
     xorcast_publisher_options options = XORCAST_PUBLISHER_OPTIONS_INIT;
+    options.encoding.codec = gap ? XORCAST_CODEC_GAP : 0;
+    options.encoding.old_weights = gap;
     options.step = r->step;
     options.log_bytes = 1 << 24;
     must(r->trainer,
@@ -383,6 +387,13 @@ static void test_stage(void **state) {
     (void)state;
     fail_everything(attempt_stage, "stage");
 }
+static void test_gap(void **state) {
+    (void)state;
+    gap = true;
+    fail_everything(attempt_publish, "publish in the gap codec");
+    fail_everything(attempt_stage, "stage in the gap codec");
+    gap = false;
+}
 static void test_commit(void **state) {
     (void)state;
     fail_everything(attempt_commit, "commit");
@@ -476,11 +487,11 @@ int main(void) {
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_open),     cmocka_unit_test(test_publish),
-        cmocka_unit_test(test_stage),    cmocka_unit_test(test_commit),
-        cmocka_unit_test(test_undo),     cmocka_unit_test(test_audit),
-        cmocka_unit_test(test_keyframe), cmocka_unit_test(test_death),
-        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_open),   cmocka_unit_test(test_publish),
+        cmocka_unit_test(test_stage),  cmocka_unit_test(test_gap),
+        cmocka_unit_test(test_commit), cmocka_unit_test(test_undo),
+        cmocka_unit_test(test_audit),  cmocka_unit_test(test_keyframe),
+        cmocka_unit_test(test_death),  cmocka_unit_test(test_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -172,7 +172,8 @@ static void test_same_bytes(void **state) {
     }
 }
 
-/* Codecs that the host writes, from lists of what the device has found. */
+/* Gap, with and without the form beside the old weights, and auto, which the host writes from lists
+ * of what the device has found. */
 static void test_codecs_of_the_host(void **state) {
     (void)state;
     for (uint32_t variant = 0; variant < 8; variant++) {
@@ -190,8 +191,10 @@ static void test_little_room(void **state) {
     (void)state;
     xorcast_publisher_options options = XORCAST_PUBLISHER_OPTIONS_INIT;
     xci_device_encoder_limit(1);
-    for (uint32_t second_pass = 0; second_pass < 2; second_pass++) {
-        options.encoding.second_pass = second_pass;
+    for (uint32_t variant = 0; variant < 4; variant++) {
+        options.encoding.second_pass = variant % 2;
+        options.encoding.codec = variant < 2 ? 0 : XORCAST_CODEC_GAP;
+        options.encoding.old_weights = variant == 3;
         publish_all(&options);
     }
     xci_device_encoder_limit(0);
@@ -252,7 +255,11 @@ static void test_pieces(void **state) {
         model_step(&fresh, seed, 3000);
         device_model_create(t.context[1], &fresh_device, &fresh);
         change(&t, 1, 900);
-        for (uint64_t step = 1; step <= 3; step++) {
+        for (uint64_t step = 1; step <= 5; step++) {
+            if (step % 2 == 0) { /* from the bundle's own memory again */
+                publish_whole(&t, step);
+                continue;
+            }
             for (unsigned i = 0; i < 2; i++)
                 check_status(t.context[i], xorcast_publisher_begin(t.publisher[i], step),
                              XORCAST_OK);

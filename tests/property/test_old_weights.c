@@ -7,11 +7,13 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "base/bytes.h"
+#include "support/delta_maker.h"
 #include "support/model.h"
 
 #define TIMEOUT_MS 20000
@@ -152,6 +154,39 @@ static void test_other_bases_are_refused(void **state) {
     must(context, apply(context, &live, &delta));
     assert_int_equal(apply(context, &live, &delta), XORCAST_BASE_MISMATCH);
     assert_true(model_equal(&live, &new));
+    test_bytes_free(&delta);
+    model_free(&old);
+    model_free(&new);
+    model_free(&live);
+    model_free(&before);
+    xorcast_context_destroy(context);
+}
+
+/* Blocks that know the old weights in a delta that does not say so. */
+static void test_is_announced(void **state) {
+    (void)state;
+    model old, new, live, before;
+    test_bytes delta = {0};
+    xorcast_delta_info info;
+    made_delta *made = calloc(1, sizeof *made);
+    xorcast_context *context = test_context(2);
+    weights(&old);
+    weights(&new);
+    weights(&live);
+    step(&new, 8);
+    encode(context, &old, &new, 1, &delta, &info);
+    made_take(made, &delta);
+    made->flags ^= 8;
+    made_write(made, &delta);
+    weights(&before);
+    assert_int_equal(apply(context, &live, &delta), XORCAST_UNSUPPORTED);
+    assert_true(model_equal(&live, &before));
+    made->flags ^= 8;
+    made_write(made, &delta);
+    must(context, apply(context, &live, &delta));
+    assert_true(model_equal(&live, &new));
+    made_free(made);
+    free(made);
     test_bytes_free(&delta);
     model_free(&old);
     model_free(&new);
@@ -320,6 +355,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_leads_where_the_plain_form_leads),
         cmocka_unit_test(test_other_bases_are_refused),
+        cmocka_unit_test(test_is_announced),
         cmocka_unit_test(test_is_not_folded),
         cmocka_unit_test(test_only_gap_knows_old_weights),
         cmocka_unit_test(test_publisher_serves_both),

@@ -13,6 +13,8 @@ static xci_gap_group *group_of(const xci_cuda_gap_call *call, const xci_cuda_gap
     const uint8_t *params = fake_real(record->params, record->params_bytes);
     if (params[0] > call->most_tables && params[0] <= XCI_GAP_TABLES)
         fake_stop("more tables than were announced");
+    if (record->params_bytes > call->most_params)
+        fake_stop("longer parameters than were announced");
     memset(group->is_gap, 1, record->gap_count);
     if (xci_gap_group_read(group, params, record->params_bytes, record->gap_count))
         return group;

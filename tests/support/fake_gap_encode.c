@@ -15,6 +15,7 @@ typedef struct fake_group {
     uint64_t first, count; /* chunks of the grid */
     xci_cuda_result *results;
     xci_block *blocks;
+    const uint8_t **old; /* of each that is listed */
     uint8_t *lists;
     xci_record listed;
 } fake_group;
@@ -35,6 +36,10 @@ static void list_chunk(fake_group *g, uint64_t i) {
                           .segment_count = about.segment_count,
                           .block = g->lists + g->listed.raw_bytes};
     xci_backend_cpu.encode(&job, 1);
+    if (call->listed != 0 && (g->results[i].bytes_changed != job.bytes_changed ||
+                              g->results[i].change.lane[0] != job.change.lane[0]))
+        fake_stop("results that are not of a call before");
+    g->old[g->listed.block_count] = job.old_bytes;
     g->results[i] = (xci_cuda_result){.bytes_changed = job.bytes_changed,
                                       .elements_changed = job.elements_changed,
                                       .bits_changed = job.bits_changed,
@@ -52,7 +57,8 @@ static void write_group(const fake_group *g, xci_gap_group_writer *writer, xorca
     xci_record record = {0};
     uint64_t at = 0;
     if (g->listed.block_count > 0 &&
-        xci_gap_group_write(context, writer, &g->listed, NULL, NULL, &record) < 0)
+        xci_gap_group_write(context, writer, &g->listed, g->call->beside != 0 ? g->old : NULL, NULL,
+                            &record) < 0)
         fake_stop("a group that the CPU does not encode");
     for (uint32_t i = 0; i < record.block_count; i++) {
         xci_cuda_result *result = &g->results[record.blocks[i].chunk];
@@ -88,6 +94,7 @@ static int run_encode(fake_work *work) {
                         .count = first[i + 1] - first[i],
                         .results = results + (first[i] - call->first)};
         g.blocks = calloc(g.count, sizeof *g.blocks);
+        g.old = calloc(g.count, sizeof *g.old);
         g.lists = malloc(g.count * (call->grid.chunk_bytes + XCI_BLOCK_SLACK));
         g.listed.blocks = g.blocks;
         g.listed.payload = g.lists;
@@ -97,6 +104,7 @@ static int run_encode(fake_work *work) {
         write_group(&g, writer, context, &groups[i]);
         *used += groups[i].bytes;
         free(g.blocks);
+        free(g.old);
         free(g.lists);
     }
     xci_gap_group_writer_close(context, writer);

@@ -42,6 +42,16 @@ __device__ __forceinline__ uint64_t d_word_at(const uint8_t *at, uint32_t word, 
     return value;
 }
 
+/* Sixteen bytes of the old weights, zeros behind the chunk's end. */
+__device__ __forceinline__ uint4 d_vector_at(const xci_gap_source *source, uint32_t at) {
+    if (XCI_USUAL(at + 16 <= source->bytes && (uintptr_t)source->old_at % 16 == 0))
+        return *(const uint4 *)(source->old_at + at);
+    const uint64_t low = at < source->bytes ? d_word_at(source->old_at, at / 8, source->bytes) : 0;
+    const uint64_t high =
+        at + 8 < source->bytes ? d_word_at(source->old_at, at / 8 + 1, source->bytes) : 0;
+    return make_uint4((uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32));
+}
+
 __device__ __forceinline__ void d_take_entry(const xci_gap_unit *unit, uint32_t i,
                                              uint32_t *word_out, uint64_t *mask_out) {
     const uint32_t *entry = unit->entries + i * 3;
@@ -110,38 +120,93 @@ __device__ __forceinline__ uint64_t d_marks(uint64_t mask, uint32_t width) {
                             : width == 2 ? UINT64_C(0x0001000100010001)
                             : width == 3 ? UINT64_C(0x0000000100000001)
                                          : 1;
-    for (uint32_t shift = 1; shift < 4u << width; shift *= 2)
-        mask |= mask >> shift;
-    return mask & lowest;
+    const uint32_t top = (4u << width) - 1;
+    const uint64_t low = ~(lowest << top); /* a sum of these carries into an element's top bit */
+    return ((((mask & low) + low) | mask) & ~low) >> top;
+}
+
+/* Of those of elements half as wide. */
+__device__ __forceinline__ uint64_t d_wider_marks(uint64_t marks, uint32_t width) {
+    const uint64_t lowest = width == 1   ? UINT64_C(0x0101010101010101)
+                            : width == 2 ? UINT64_C(0x0001000100010001)
+                            : width == 3 ? UINT64_C(0x0000000100000001)
+                                         : 1;
+    return (marks | marks >> (2u << width)) & lowest;
 }
 
 __device__ __forceinline__ uint64_t d_element_ones(uint32_t width) {
     return UINT64_MAX >> (64 - (4u << width));
 }
 
-/* Calls visit(value) for each changed element. */
-template <typename Visit>
-__device__ __forceinline__ void d_each_value(uint64_t mask, uint32_t width, Visit visit) {
-    for (uint64_t marks = d_marks(mask, width); marks != 0; marks &= marks - 1)
-        visit(mask >> xci_zeros_below64(marks) & d_element_ones(width));
+/* Whether it is known how many elements of a width change in a chunk. */
+__device__ __forceinline__ bool d_knows_changes(const xci_cuda_gap_encode_call *call,
+                                                uint64_t index, uint32_t width) {
+    return width < 2 || call->grid.chunks[call->first + index].element_bytes == 1u << width >> 1;
+}
+
+/* How many, where it is. */
+__device__ __forceinline__ uint32_t d_known_changes(const xci_cuda_gap_encode_call *call,
+                                                    const xci_gap_scratch *scratch, uint64_t index,
+                                                    uint32_t width) {
+    return width == 0   ? scratch->nibbles[index]
+           : width == 1 ? call->results[index].bytes_changed
+                        : call->results[index].elements_changed;
+}
+
+/* How many; a whole warp. */
+__device__ __forceinline__ uint32_t d_count_changes(const xci_cuda_gap_encode_call *call,
+                                                    const xci_gap_scratch *scratch, uint64_t index,
+                                                    uint32_t width) {
+    if (d_knows_changes(call, index, width))
+        return d_known_changes(call, scratch, index, width);
+    xci_gap_source source = d_source_of(call, scratch, index);
+    uint32_t word, changes = 0;
+    uint64_t mask;
+    while (d_next_words(&source, &word, &mask))
+        changes += (uint32_t)__popcll(d_marks(mask, width));
+    return d_sum(changes);
+}
+
+/* Calls visit(active, shift) for the marked elements of the lanes' words: where each begins. */
+template <typename Visit> __device__ __forceinline__ void d_each_mark(uint64_t marks, Visit visit) {
+    for (; __any_sync(XCI_ALL, marks != 0); marks &= marks - 1)
+        visit(marks != 0, xci_zeros_below64(marks | UINT64_C(1) << 63));
+}
+
+/* Adds one to the count that each active lane names: once for all that name the same one. */
+__device__ __forceinline__ void d_tally(uint32_t *counts, uint32_t which, bool active) {
+    const uint32_t same = __match_any_sync(XCI_ALL, active ? which : UINT32_MAX);
+    if (active && d_lane() == d_highest(same))
+        atomicAdd(&counts[which], (uint32_t)__popc(same));
+}
+
+/* As xci_gap_symbol; values of up to 32 bits are many. */
+__device__ __forceinline__ uint32_t d_symbol(uint64_t value, uint32_t head, uint32_t *tail_bits) {
+    if (XCI_RARE(value >> 32 != 0))
+        return xci_gap_symbol(value, head, tail_bits);
+    const uint32_t low = (uint32_t)value, bits = 32 - (uint32_t)__clz((int)(low | 1));
+    const uint32_t tail = max(bits, head + 1) - (head + 1);
+    *tail_bits = tail;
+    return (tail << head) + (low >> tail);
 }
 
 /* ---- Changes ---- */
 
 #define XCI_FAR (XCI_GAP_WINDOW + 1) /* changes that a gap's parameter looks back */
 
-/* A warp's, in shared memory. */
+#define XCI_BATCH_MOST (XCI_WARP * 16u)
+
+/* Changes of up to 32 words, by a warp, in shared memory. */
 typedef struct xci_gap_batch {
     uint64_t masks[XCI_WARP];
-    uint32_t words[XCI_WARP];
-    uint32_t ends[XCI_FAR]; /* of the last changes before the batch; 0 where there are none */
-    uint16_t places[XCI_WARP * 16]; /* entry << 4 | element, of each change */
+    uint32_t ends[XCI_FAR + XCI_BATCH_MOST]; /* behind those of the last changes before, or 0 */
+    uint16_t places[XCI_BATCH_MOST];         /* entry << 4 | element */
 } xci_gap_batch;
 
 /* A change as the coder sees it: its position, and the ends of changes before it. */
 typedef struct xci_gap_change {
     uint32_t position, last_end, far_end; /* far: XCI_GAP_WINDOW changes before the last one */
-    uint32_t number;                      /* of the change in its chunk */
+    uint32_t number;                      /* of the change in its stream */
     uint64_t value;
 } xci_gap_change;
 
@@ -152,51 +217,47 @@ __device__ __forceinline__ void d_begin_changes(xci_gap_batch *batch) {
     __syncwarp();
 }
 
-__device__ __forceinline__ uint32_t d_batch_position(const xci_gap_batch *batch, uint32_t k,
-                                                     uint32_t width) {
-    const uint32_t place = batch->places[k];
-    return (batch->words[place >> 4] << (4 - width)) + (place & 15);
-}
-
-/* The end of change k of the batch; below 0, of one before it. */
-__device__ __forceinline__ uint32_t d_batch_end(const xci_gap_batch *batch, int32_t k,
-                                                uint32_t width) {
-    return k >= 0 ? d_batch_position(batch, (uint32_t)k, width) + 1
-                  : batch->ends[k + (int32_t)XCI_FAR];
-}
-
 /* Takes the lanes' words apart; returns how many changes there are. */
 __device__ __forceinline__ uint32_t d_fill_batch(xci_gap_batch *batch, uint32_t word, uint64_t mask,
                                                  uint32_t width) {
     uint64_t marks = d_marks(mask, width);
     const uint32_t mine = (uint32_t)__popcll(marks), sum = d_scan(mine);
+    const uint32_t first_end = (word << (4 - width)) + 1;
     __syncwarp();
-    batch->words[d_lane()] = word;
     batch->masks[d_lane()] = mask;
-    for (uint32_t at = sum - mine; marks != 0; marks &= marks - 1)
-        batch->places[at++] = (uint16_t)(d_lane() << 4 | xci_zeros_below64(marks) >> (2 + width));
+    for (uint32_t at = sum - mine; marks != 0; marks &= marks - 1, ++at) {
+        const uint32_t in_word = xci_zeros_below64(marks) >> (2 + width);
+        batch->ends[XCI_FAR + at] = first_end + in_word;
+        batch->places[at] = (uint16_t)(d_lane() << 4 | in_word);
+    }
     __syncwarp();
     return __shfl_sync(XCI_ALL, sum, XCI_WARP - 1);
 }
 
+__device__ __forceinline__ uint32_t d_batch_position(const xci_gap_batch *batch, uint32_t k) {
+    return batch->ends[XCI_FAR + k] - 1;
+}
+
+__device__ __forceinline__ uint64_t d_batch_value(const xci_gap_batch *batch, uint32_t k,
+                                                  uint32_t width) {
+    const uint32_t place = batch->places[k];
+    return batch->masks[place >> 4] >> ((place & 15) << (2 + width)) & d_element_ones(width);
+}
+
 __device__ __forceinline__ xci_gap_change d_change_of(const xci_gap_batch *batch, uint32_t k,
                                                       uint32_t before, uint32_t width) {
-    const uint32_t place = batch->places[k];
     xci_gap_change change;
-    change.position = d_batch_position(batch, k, width);
-    change.last_end = d_batch_end(batch, (int32_t)k - 1, width);
-    change.far_end = d_batch_end(batch, (int32_t)k - (int32_t)XCI_FAR, width);
+    change.position = d_batch_position(batch, k);
+    change.last_end = batch->ends[XCI_FAR + k - 1];
+    change.far_end = batch->ends[k];
     change.number = before + k;
-    change.value =
-        batch->masks[place >> 4] >> ((place & 15) << (2 + width)) & d_element_ones(width);
+    change.value = d_batch_value(batch, k, width);
     return change;
 }
 
 /* Leaves the ends of the last changes for the next batch. */
-__device__ __forceinline__ void d_pass_batch(xci_gap_batch *batch, uint32_t count, uint32_t width) {
-    uint32_t end = 0;
-    if (d_lane() < XCI_FAR)
-        end = d_batch_end(batch, (int32_t)(count + d_lane()) - (int32_t)XCI_FAR, width);
+__device__ __forceinline__ void d_pass_batch(xci_gap_batch *batch, uint32_t count) {
+    const uint32_t end = d_lane() < XCI_FAR ? batch->ends[count + d_lane()] : 0;
     __syncwarp();
     if (d_lane() < XCI_FAR)
         batch->ends[d_lane()] = end;
@@ -216,9 +277,25 @@ __device__ __forceinline__ void d_each_change(xci_gap_source source, xci_gap_bat
             const bool active = first + d_lane() < count;
             visit(active, d_change_of(batch, active ? first + d_lane() : 0, before, width));
         }
-        d_pass_batch(batch, count, width);
+        d_pass_batch(batch, count);
         before += count;
     }
+}
+
+/* The same with steps for values. */
+template <typename Visit>
+__device__ __forceinline__ void d_each_step(const xci_gap_source *source, xci_gap_batch *batch,
+                                            uint32_t width, Visit visit) {
+    d_each_change(*source, batch, width, [&](bool active, xci_gap_change change) {
+        if (active) {
+            const uint32_t in_word = change.position & ((1u << (4 - width)) - 1);
+            const uint64_t word =
+                d_word_at(source->old_at, change.position >> (4 - width), source->bytes);
+            const uint64_t element = word >> (in_word << (2 + width)) & d_element_ones(width);
+            change.value = xci_gap_step(element, element ^ change.value, width);
+        }
+        visit(active, change);
+    });
 }
 
 /* ---- Bits of a change ---- */
@@ -237,6 +314,11 @@ __device__ __forceinline__ uint64_t d_gap_bits(uint32_t gap, uint32_t k, uint32_
     }
     *count_out = XCI_GAP_ONES + XCI_GAP_PLAIN_BITS;
     return (uint64_t)gap << XCI_GAP_ONES | ((UINT64_C(1) << XCI_GAP_ONES) - 1);
+}
+
+/* Of a number below 2^21. */
+__device__ __forceinline__ uint32_t d_varint_bytes(uint32_t value) {
+    return value < 1u << 7 ? 1 : value < 1u << 14 ? 2 : 3;
 }
 
 /* ---- All elements of a chunk, for dense blocks ---- */

@@ -10,23 +10,40 @@
 #define PLAIN_THREADS 64u
 #define BESIDE_THREADS 256u
 #define BESIDE_BLOCKS 2 /* of a multiprocessor, at least */
+#ifndef BESIDE_PARTS
+#define BESIDE_PARTS 4u
+#endif
 
+/* First `ends`, XCI_GAP_WINDOW for each thread; then, in the same place, a desk for each warp. */
 typedef struct gap_memory {
     xci_gap_record *record;
+    xci_gap_symbols *symbols;
     xci_gap_lookup *lookups;
-    uint32_t *ends; /* XCI_GAP_WINDOW for each thread */
+    uint32_t *ends;
+    xci_gap_desk *desks;
 } gap_memory;
 
-static uint32_t shared_bytes(uint32_t most_tables, uint32_t threads) {
-    return (uint32_t)sizeof(xci_gap_record) + most_tables * (uint32_t)sizeof(xci_gap_lookup) +
-           XCI_GAP_WINDOW * threads * (uint32_t)sizeof(uint32_t);
+XCI_BOTH uint32_t work_bytes(bool beside, uint32_t threads) {
+    const uint32_t ends = XCI_GAP_WINDOW * threads * (uint32_t)sizeof(uint32_t);
+    const uint32_t desks = threads / XCI_WARP * (uint32_t)sizeof(xci_gap_desk);
+    return beside && desks > ends ? desks : ends;
 }
 
-static __device__ __forceinline__ gap_memory d_divide(uint4 *shared) {
+static uint32_t shared_bytes(const xci_cuda_gap_call *call, uint32_t threads) {
+    const uint32_t symbols = xci_gap_symbols_in(call->most_tables, call->most_params);
+    return work_bytes(call->beside != 0, threads) + (uint32_t)sizeof(xci_gap_record) +
+           (uint32_t)sizeof(xci_gap_symbols) +
+           call->most_tables * (uint32_t)sizeof(xci_gap_lookup) +
+           symbols * (uint32_t)sizeof(uint16_t);
+}
+
+template <bool BESIDE> static __device__ __forceinline__ gap_memory d_divide(uint4 *shared) {
     gap_memory memory;
     memory.ends = (uint32_t *)shared;
-    memory.record = (xci_gap_record *)(memory.ends + XCI_GAP_WINDOW * blockDim.x);
-    memory.lookups = (xci_gap_lookup *)(memory.record + 1);
+    memory.desks = (xci_gap_desk *)shared;
+    memory.record = (xci_gap_record *)((uint8_t *)shared + work_bytes(BESIDE, blockDim.x));
+    memory.symbols = (xci_gap_symbols *)(memory.record + 1);
+    memory.lookups = (xci_gap_lookup *)(memory.symbols + 1);
     return memory;
 }
 
@@ -107,9 +124,12 @@ static __device__ __forceinline__ bool d_decode_dense(const gap_memory &memory, 
         visit);
 }
 
-/* Of a warp, for the streams of classes. */
-static __device__ __forceinline__ uint32_t *d_class_ends(const gap_memory &memory) {
-    return memory.ends + threadIdx.x / XCI_WARP * XCI_WARP * XCI_GAP_WINDOW;
+template <typename Visit>
+static __device__ __forceinline__ bool d_decode_beside(const gap_memory &memory, const gap_job &job,
+                                                       Visit visit) {
+    return d_walk_beside(job.shape, job.first_keys, memory.lookups, job.block.bytes,
+                         job.block.block_bytes, job.old_at, job.bytes,
+                         &memory.desks[threadIdx.x / XCI_WARP], visit);
 }
 
 /* ---- Check ---- */
@@ -137,6 +157,15 @@ static __device__ __forceinline__ void d_check_word(gap_checker *checker, uint32
         return;
     d_count_mask(&checker->tally, mask, checker->element_bytes);
     d_count_change(&checker->tally, &checker->place, &checker->segments, word, mask);
+}
+
+/* The same where the old word is at hand, of a chunk that is direct. */
+static __device__ __forceinline__ void d_check_beside(gap_checker *checker, uint32_t word,
+                                                      uint64_t mask, uint64_t old_word) {
+    uint64_t kept, key;
+    d_count_mask(&checker->tally, mask, checker->element_bytes);
+    if (d_find_key(&checker->segments, word, &kept, &key))
+        d_add_change(&checker->tally, old_word, mask, kept, key);
 }
 
 static __device__ __forceinline__ void d_set_result(xci_cuda_result *result_out,
@@ -183,12 +212,11 @@ static __device__ __forceinline__ void d_check_by_warp(const xci_cuda_gap_call &
         good = d_decode_dense<BESIDE>(
             memory, job, [&](uint32_t word, uint64_t mask) { d_check_word(&checker, word, mask); });
     else
-        good = d_walk_beside(job.shape, job.first_keys, memory.lookups, job.block.bytes,
-                             job.block.block_bytes, job.old_at, job.bytes, d_class_ends(memory),
-                             [&](uint32_t word, uint64_t low, uint64_t high) {
-                                 d_check_word(&checker, word, low);
-                                 d_check_word(&checker, word + 1, high);
-                             });
+        good = d_decode_beside(
+            memory, job, [&](bool active, uint32_t word, uint64_t mask, uint64_t old_word) {
+                if (active)
+                    d_check_beside(&checker, word, mask, old_word);
+            });
     d_sum_tally(&checker.tally, XCI_WARP);
     if (d_lane() == 0)
         d_set_result(result, checker.tally, good ? XORCAST_OK : XORCAST_DATA_CORRUPT, job);
@@ -239,12 +267,10 @@ static __device__ __forceinline__ void d_clear_mask(uint64_t *words, uint32_t by
     __syncwarp();
 }
 
-/* A row's changes to the list, lane after lane. */
-static __device__ __forceinline__ void d_put_row(gap_sink *sink, uint32_t word, uint64_t low,
-                                                 uint64_t high) {
-    const uint32_t mine = d_changed_bytes(low) + d_changed_bytes(high), sum = d_scan(mine);
-    const uint32_t at = d_put_entries(sink->at, sink->count + sum - mine, word, low);
-    d_put_entries(sink->at, at, word + 1, high);
+/* Words to the list, lane after lane. */
+static __device__ __forceinline__ void d_put_words(gap_sink *sink, uint32_t word, uint64_t mask) {
+    const uint32_t mine = d_changed_bytes(mask), sum = d_scan(mine);
+    d_put_entries(sink->at, sink->count + sum - mine, word, mask);
     sink->count += __shfl_sync(XCI_ALL, sum, XCI_WARP - 1);
 }
 
@@ -259,16 +285,12 @@ static __device__ __forceinline__ void d_write_by_warp(const gap_memory &memory,
         d_decode_dense<BESIDE>(memory, job,
                                [&](uint32_t word, uint64_t mask) { words[word] = mask; });
     else
-        d_walk_beside(job.shape, job.first_keys, memory.lookups, job.block.bytes,
-                      job.block.block_bytes, job.old_at, job.bytes, d_class_ends(memory),
-                      [&](uint32_t word, uint64_t low, uint64_t high) {
-                          if (!raw)
-                              d_put_row(&sink, word, low, high);
-                          if (raw && low != 0)
-                              words[word] = low;
-                          if (raw && high != 0)
-                              words[word + 1] = high;
-                      });
+        d_decode_beside(memory, job, [&](bool active, uint32_t word, uint64_t mask, uint64_t) {
+            if (!raw)
+                d_put_words(&sink, word, active ? mask : 0);
+            else if (active)
+                words[word] = mask;
+        });
 }
 
 /* ---- Kernels ---- */
@@ -293,20 +315,39 @@ static __device__ __forceinline__ void d_work_by_warp(const xci_cuda_gap_call &c
         d_write_by_warp<BESIDE>(memory, job, result->block_codec == XORCAST_CODEC_RAW);
 }
 
+/* A record's parameters, by one warp. */
+static __device__ __forceinline__ void d_read_params(const xci_cuda_gap_call &call,
+                                                     const gap_memory &memory,
+                                                     const xci_cuda_gap_record &record) {
+    if (d_lane() == 0)
+        *memory.symbols = {(uint16_t *)(memory.lookups + call.most_tables),
+                           xci_gap_symbols_in(call.most_tables, call.most_params), false};
+    for (uint32_t t = d_lane(); t < call.most_tables; t += XCI_WARP)
+        memory.lookups[t].symbols = memory.symbols;
+    __syncwarp();
+    d_read_record(memory.record, memory.lookups, call.most_tables, record.params,
+                  record.params_bytes, record.gap_count);
+    __syncwarp();
+    if (d_lane() == 0 && memory.symbols->lacking)
+        memory.record->good = false;
+}
+
 template <bool BESIDE, bool WRITES>
 static __global__ void __launch_bounds__(BESIDE ? BESIDE_THREADS : PLAIN_THREADS,
                                          BESIDE ? BESIDE_BLOCKS : 1)
     k_gap_decode(const xci_cuda_gap_call call) {
     XCI_SHARED_MEMORY(shared);
-    const gap_memory memory = d_divide(shared);
-    const xci_cuda_gap_record record = call.records[blockIdx.x];
-    const uint64_t end = record.first + record.count;
+    const gap_memory memory = d_divide<BESIDE>(shared);
+    const uint32_t parts = gridDim.x / (uint32_t)call.record_count;
+    const xci_cuda_gap_record record = call.records[blockIdx.x / parts];
+    const uint32_t part = blockIdx.x % parts;
+    const uint64_t first = record.first + (uint64_t)record.count * part / parts;
+    const uint64_t end = record.first + (uint64_t)record.count * (part + 1) / parts;
     bool more = false;
     if (threadIdx.x < XCI_WARP)
-        d_read_record(memory.record, memory.lookups, call.most_tables, record.params,
-                      record.params_bytes, record.gap_count);
+        d_read_params(call, memory, record);
     __syncthreads();
-    for (uint64_t i = record.first + threadIdx.x; i < end; i += blockDim.x) {
+    for (uint64_t i = first + threadIdx.x; i < end; i += blockDim.x) {
         const gap_job job = d_job_of<BESIDE>(call, memory.record, i);
         if (job.way == GAP_WARP)
             more = true;
@@ -315,7 +356,9 @@ static __global__ void __launch_bounds__(BESIDE ? BESIDE_THREADS : PLAIN_THREADS
     }
     if (!__syncthreads_or(more))
         return;
-    for (uint64_t i = record.first + threadIdx.x / XCI_WARP; i < end; i += blockDim.x / XCI_WARP) {
+    if (BESIDE)
+        d_clear_desk(&memory.desks[threadIdx.x / XCI_WARP]);
+    for (uint64_t i = first + threadIdx.x / XCI_WARP; i < end; i += blockDim.x / XCI_WARP) {
         const gap_job job = d_job_of<BESIDE>(call, memory.record, i);
         if (job.way == GAP_WARP)
             d_work_by_warp<BESIDE, WRITES>(call, memory, job, &call.results[i]);
@@ -324,22 +367,33 @@ static __global__ void __launch_bounds__(BESIDE ? BESIDE_THREADS : PLAIN_THREADS
 
 /* ---- Launchers ---- */
 
+/* With as many warps a block as the device has shared memory for: one always fits. */
 static int launch(void (*kernel)(xci_cuda_gap_call), const xci_cuda_gap_call *call,
-                  uint32_t threads, void *stream) {
-    const uint32_t bytes = shared_bytes(call->most_tables, threads);
-    const cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+                  uint32_t threads, uint32_t parts, void *stream) {
+    int device, most_shared;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess)
+        error =
+            cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (error != cudaSuccess)
+        return error;
+    while (threads > XCI_WARP && shared_bytes(call, threads) > (uint32_t)most_shared)
+        threads -= XCI_WARP;
+    const uint32_t bytes = shared_bytes(call, threads);
+    /* A limit, the same in each call, since calls may be made side by side. */
+    error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared);
     return error != cudaSuccess
                ? error
-               : d_launch(kernel, *call, call->record_count, 1, threads, stream, bytes);
+               : d_launch(kernel, *call, call->record_count * parts, 1, threads, stream, bytes);
 }
 
 extern "C" int xci_cuda_gap_check(const xci_cuda_gap_call *call, void *stream) {
-    return call->beside != 0 ? launch(k_gap_decode<true, false>, call, BESIDE_THREADS, stream)
-                             : launch(k_gap_decode<false, false>, call, PLAIN_THREADS, stream);
+    return call->beside != 0 ? launch(k_gap_decode<true, false>, call, BESIDE_THREADS, BESIDE_PARTS, stream)
+                             : launch(k_gap_decode<false, false>, call, PLAIN_THREADS, 1, stream);
 }
 
 extern "C" int xci_cuda_gap_ready(const xci_cuda_gap_call *call, void *stream) {
-    return call->beside != 0 ? launch(k_gap_decode<true, true>, call, BESIDE_THREADS, stream)
-                             : launch(k_gap_decode<false, true>, call, PLAIN_THREADS, stream);
+    return call->beside != 0 ? launch(k_gap_decode<true, true>, call, BESIDE_THREADS, BESIDE_PARTS, stream)
+                             : launch(k_gap_decode<false, true>, call, PLAIN_THREADS, 1, stream);
 }

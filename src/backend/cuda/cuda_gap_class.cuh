@@ -1,6 +1,6 @@
 /* Classes of old elements, 16 bytes at a time: how many of a vector's elements have a key that is
- * not below some number, and where the n-th element of a class is. Elements are looked at several
- * at a time, in the fields of a word of 4 bytes. */
+ * not below some number. Elements are looked at several at a time, in the fields of a word of 4
+ * bytes. */
 #ifndef XCI_CUDA_GAP_CLASS_CUH
 #define XCI_CUDA_GAP_CLASS_CUH
 
@@ -67,26 +67,6 @@ __device__ __forceinline__ uint32_t d_sum_marks(const xci_gap_fields &f, uint32_
         return sum * 0x01010101u >> 24;
     }
     return f.width == 1 ? sum * 0x01010101u >> 24 : (sum + (sum >> 16)) & 0xffff;
-}
-
-/* Element number `rank` of those that are marked; there is one. */
-__device__ __forceinline__ uint32_t d_select_mark(const xci_gap_fields &f, const uint32_t *marks,
-                                                  uint32_t rank) {
-    const uint32_t per_word = f.width == 4 ? 1 : 8u >> f.width;
-    uint32_t word = 0, bits = marks[0];
-#pragma unroll
-    for (uint32_t i = 1; i < 4; ++i) {
-        const uint32_t count = (uint32_t)__popc(bits);
-        if (word == i - 1 && rank >= count) {
-            rank -= count;
-            bits = marks[i];
-            word = i;
-        }
-    }
-    for (; rank > 0; --rank)
-        bits &= bits - 1;
-    const uint32_t field = ((uint32_t)__ffs((int)bits) - 1) >> (f.width >= 3 ? 5 : 2 + f.width);
-    return word * per_word + field;
 }
 
 #endif

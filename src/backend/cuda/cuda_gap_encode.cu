@@ -1,7 +1,11 @@
-/* xci_cuda_gap_encode: four kernels, one after the other. Words are listed by as many warps as the
- * device holds; then each group is planned, placed and written. */
+/* xci_cuda_gap_encode: kernels one after the other. Words are listed by as many warps as the device
+ * holds; groups are planned, blocks get their sizes, groups are finished and placed, and blocks are
+ * written. What is done for each chunk is a warp's, so that groups with many changes, which may lie
+ * together, are everybody's. */
 #include <stddef.h>
 
+#include "backend/cuda/cuda_gap_finish.cuh"
+#include "backend/cuda/cuda_gap_group.cuh"
 #include "backend/cuda/cuda_gap_list.cuh"
 #include "backend/cuda/cuda_gap_write.cuh"
 
@@ -58,33 +62,43 @@ static cudaError_t launch_list(launcher *l) {
 
 typedef void gap_kernel(xci_cuda_gap_encode_call, xci_gap_scratch);
 
-static cudaError_t launch_groups(launcher *l, gap_kernel *kernel, uint32_t shared) {
+static cudaError_t launch(launcher *l, gap_kernel *kernel, uint64_t blocks, uint32_t threads,
+                          uint32_t shared) {
     void *arguments[] = {&l->call, &l->scratch};
+    if (blocks > INT32_MAX)
+        return cudaErrorInvalidValue;
     const cudaError_t e =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    return e != cudaSuccess
-               ? e
-               : cudaLaunchKernel(kernel, dim3((unsigned)l->call.group_count),
-                                  dim3(XCI_PLAN_THREADS), arguments, shared, l->stream);
+    return e != cudaSuccess ? e
+                            : cudaLaunchKernel(kernel, dim3((unsigned)blocks), dim3(threads),
+                                               arguments, shared, l->stream);
 }
 
 static cudaError_t launch_plan(launcher *l) {
-    return l->call.beside != 0
-               ? launch_groups(l, k_gap_plan<true>, (uint32_t)sizeof(xci_gap_planner))
-               : launch_groups(l, k_gap_plan<false>, (uint32_t)offsetof(xci_gap_planner, old));
+    gap_kernel *const kernel = l->call.beside != 0 ? k_gap_plan<true> : k_gap_plan<false>;
+    const uint64_t shared =
+        l->call.beside != 0 ? sizeof(xci_gap_planner) : offsetof(xci_gap_planner, old);
+    return launch(l, kernel, l->call.group_count, XCI_PLAN_THREADS, (uint32_t)shared);
 }
 
-static cudaError_t launch_place(launcher *l) {
-    void *arguments[] = {&l->call, &l->scratch};
-    return cudaLaunchKernel(k_gap_place, dim3(1), dim3(XCI_PLACE_THREADS), arguments, PLACE_SHARED,
-                            l->stream);
+static cudaError_t launch_size(launcher *l) {
+    gap_kernel *const kernel = l->call.beside != 0 ? k_gap_size<true> : k_gap_size<false>;
+    return launch(l, kernel, (l->call.count + XCI_CHUNK_WARPS - 1) / XCI_CHUNK_WARPS,
+                  XCI_CHUNK_THREADS, XCI_CHUNK_WARPS * xci_gap_sizer_bytes(l->call.beside != 0));
+}
+
+static cudaError_t launch_finish(launcher *l) {
+    const cudaError_t e =
+        launch(l, k_gap_finish, (l->call.group_count + XCI_FINISH_WARPS - 1) / XCI_FINISH_WARPS,
+               XCI_FINISH_THREADS, XCI_FINISH_WARPS * (uint32_t)sizeof(xci_gap_finisher));
+    return e != cudaSuccess ? e : launch(l, k_gap_place, 1, XCI_PLACE_THREADS, PLACE_SHARED);
 }
 
 static cudaError_t launch_write(launcher *l) {
-    const uint32_t streams = XCI_PLAN_WARPS * (uint32_t)sizeof(xci_gap_streams);
-    return l->call.beside != 0
-               ? launch_groups(l, k_gap_write<true>, xci_gap_writer_bytes(true) + streams)
-               : launch_groups(l, k_gap_write<false>, xci_gap_writer_bytes(false));
+    gap_kernel *const kernel = l->call.beside != 0 ? k_gap_write<true> : k_gap_write<false>;
+    const uint64_t warps = l->call.count + l->call.group_count;
+    return launch(l, kernel, (warps + XCI_CHUNK_WARPS - 1) / XCI_CHUNK_WARPS, XCI_CHUNK_THREADS,
+                  XCI_CHUNK_WARPS * (uint32_t)sizeof(xci_gap_block_memory));
 }
 
 extern "C" int xci_cuda_gap_encode(const xci_cuda_gap_encode_call *call, void *stream) {
@@ -95,13 +109,18 @@ extern "C" int xci_cuda_gap_encode(const xci_cuda_gap_encode_call *call, void *s
         return cudaMemsetAsync(call->used_bytes, 0, sizeof *call->used_bytes, l.stream);
     const uint64_t fixed = xci_gap_divide(call->scratch, call->count, call->group_count,
                                           call->grid.chunk_bytes, &l.scratch);
-    if (fixed > call->scratch_bytes || l.scratch.unit_count > UINT32_MAX)
+    if (fixed > call->scratch_bytes || l.scratch.unit_count > UINT32_MAX ||
+        call->group_count >> (32 - XCI_DRAFT_BITS) != 0)
         return cudaErrorInvalidValue;
     l.scratch.list_words = (call->scratch_bytes - fixed) / sizeof(uint32_t);
     cudaError_t e = call->listed != 0 ? cudaSuccess : launch_list(&l);
     if (e == cudaSuccess)
+        e = cudaMemsetAsync(l.scratch.counters + 2, 0, 2 * sizeof *l.scratch.counters, l.stream);
+    if (e == cudaSuccess)
         e = launch_plan(&l);
     if (e == cudaSuccess)
-        e = launch_place(&l);
+        e = launch_size(&l);
+    if (e == cudaSuccess)
+        e = launch_finish(&l);
     return e != cudaSuccess ? e : launch_write(&l);
 }

@@ -16,15 +16,29 @@
 #define XCI_FAST_ENTRIES (1u << XCI_FAST_BITS)
 #define XCI_LONGER 0xffffu
 
+/* The symbols that have a code in a record's tables: room for the next ones. */
+typedef struct xci_gap_symbols {
+    uint16_t *next;
+    uint32_t left;
+    bool lacking; /* there were more than room for them */
+} xci_gap_symbols;
+
 typedef struct xci_gap_lookup {
     /* By the next bits of the stream: symbol << 4 | length, or XCI_LONGER. */
     uint16_t fast[XCI_FAST_ENTRIES];
     /* For each length: the first code, filled up to 12 bits, first bit highest, behind those of
      * that length; and where its symbols begin in `sorted`. */
     uint32_t limits[XCI_PREFIX_LONGEST + 1], starts[XCI_PREFIX_LONGEST + 1];
-    uint16_t sorted[XCI_PREFIX_SYMBOLS];
+    uint16_t *sorted;
+    xci_gap_symbols *symbols; /* where there is room; set before the table is read */
     uint32_t width, head;
 } xci_gap_lookup;
+
+/* Symbols that parameters of so many bytes can give a code to, at most: two nibbles for 18. */
+XCI_BOTH uint32_t xci_gap_symbols_in(uint32_t tables, uint32_t params_bytes) {
+    const uint32_t most = XCI_PREFIX_REPEAT_BASE + 15, all = tables * XCI_PREFIX_SYMBOLS;
+    return params_bytes < all / most ? params_bytes * most : all;
+}
 
 typedef struct xci_gap_record {
     xci_gap_shape shapes[XCI_GAP_SHAPES];
@@ -134,10 +148,30 @@ __device__ __forceinline__ void d_each_code(const uint8_t *lengths, uint32_t cou
     __syncwarp();
 }
 
+/* For the symbols of a code that is laid out. */
+__device__ __forceinline__ bool d_take_room(xci_gap_lookup *lookup) {
+    const uint32_t last = XCI_PREFIX_LONGEST;
+    const uint32_t used = lookup->starts[last] + lookup->limits[last] - lookup->limits[last - 1];
+    const xci_gap_symbols room = *lookup->symbols;
+    const bool fits = used <= room.left;
+    __syncwarp();
+    if (d_lane() == 0) {
+        lookup->sorted = room.next;
+        if (fits)
+            *lookup->symbols = {room.next + used, room.left - used, room.lacking};
+        else
+            lookup->symbols->lacking = true;
+    }
+    __syncwarp();
+    return fits;
+}
+
 /* The lookup of the complete code whose first `count` symbols have these lengths. */
 __device__ __forceinline__ void d_make_table(xci_gap_lookup *lookup, const uint8_t *lengths,
                                              uint32_t count) {
     d_lay_out_codes(lengths, count, lookup->limits, lookup->starts);
+    if (!d_take_room(lookup))
+        return;
     d_each_code(lengths, count, [&](uint32_t symbol, uint32_t length, uint32_t rank) {
         lookup->sorted[lookup->starts[length] + rank] = (uint16_t)symbol;
         d_fill_fast(lookup, symbol, length,

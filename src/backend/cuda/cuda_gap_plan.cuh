@@ -1,17 +1,14 @@
-/* What a group becomes in the gap codec: width, shapes, codes, sizes of blocks, parameters. A block
- * of threads has a group. Every choice is the one of codec/gap_plan.c, gap_codes.c and
- * prefix_code.c, made by many threads. */
+/* What a group becomes in the gap codec: widths, drafts of shapes, counts. A block of threads has a
+ * group. Every choice is the one of codec/gap_plan.c, made by many threads. */
 #ifndef XCI_CUDA_GAP_PLAN_CUH
 #define XCI_CUDA_GAP_PLAN_CUH
 
-#include "backend/cuda/cuda_gap_ranks.cuh"
+#include "backend/cuda/cuda_gap_changes.cuh"
 #include "codec/gap_shape.h"
-#include "codec/prefix_items.h"
 
 #define XCI_PLAN_THREADS 256u
 #define XCI_PLAN_WARPS (XCI_PLAN_THREADS / XCI_WARP)
 #define XCI_PLAN_BLOCKS 5 /* of a multiprocessor, at least: they wait for memory most of the time */
-#define XCI_NO_DRAFT UINT32_MAX
 #define XCI_FOLDED_SYMBOLS 4096u
 
 /* Where the symbols of a width begin among those of all, with their finest heads. */
@@ -28,15 +25,6 @@ typedef struct xci_gap_tree {
     uint8_t depths[2 * XCI_PREFIX_SYMBOLS];
 } xci_gap_tree;
 
-/* A shape in the making; classes as in xci_gap_shape, with the first key of each. */
-typedef struct xci_gap_draft {
-    uint32_t width, dense, chunk_count, class_count;
-    unsigned long long elements, changes;
-    uint32_t priors[XCI_GAP_CLASSES], tables[XCI_GAP_CLASSES], first_keys[XCI_GAP_CLASSES];
-    uint32_t first_kept; /* chunk */
-    uint32_t number;     /* among the shapes that are written */
-} xci_gap_draft;
-
 /* A code as sizes need it. */
 typedef struct xci_gap_lengths {
     uint32_t head, leaf_count, single;
@@ -46,30 +34,34 @@ typedef struct xci_gap_lengths {
 /* What only classes need. */
 typedef struct xci_gap_planner_old {
     uint32_t key_elements[XCI_GAP_KEYS], key_changes[XCI_GAP_KEYS];
-    xci_gap_range ranges[XCI_GAP_KEYS];
     uint8_t class_of[XCI_GAP_KEYS];
     uint32_t counts[XCI_GAP_CLASSES][XCI_PREFIX_SYMBOLS]; /* by symbol */
-    xci_gap_lengths own[XCI_GAP_CLASSES];
+    xci_gap_lengths own;
     uint32_t has_own; /* a bit for each class */
-    uint32_t range_count;
-    xci_gap_streams streams[XCI_PLAN_WARPS];
 } xci_gap_planner_old;
+
+/* The first changed words of a chunk, of each warp; and symbols of all widths. */
+typedef struct xci_gap_sample {
+    uint64_t masks[XCI_PLAN_WARPS][XCI_GAP_SAMPLE_WORDS];
+    uint32_t words[XCI_PLAN_WARPS][XCI_GAP_SAMPLE_WORDS];
+    uint32_t counts[XCI_SAMPLE_SYMBOLS];
+} xci_gap_sample;
 
 typedef struct xci_gap_planner {
     uint32_t counts[XCI_PREFIX_SYMBOLS]; /* by symbol */
     union {
-        uint32_t sample[XCI_SAMPLE_SYMBOLS]; /* of all widths */
+        xci_gap_sample sample;
+        xci_gap_range ranges[XCI_GAP_KEYS];
         uint32_t folded[XCI_FOLDED_SYMBOLS]; /* to several heads */
         xci_gap_tree tree;
-        uint8_t description[XCI_TABLE_ROOM];
+        uint8_t description[XCI_DESCRIPTION];
     } for_now;
-    xci_gap_batch batches[XCI_PLAN_WARPS];
     xci_gap_lengths lengths; /* of the code that is not one class's own */
     xci_gap_draft drafts[XCI_GAP_SHAPES];
-    uint32_t table_bytes[XCI_GAP_TABLES]; /* of descriptions */
     unsigned long long costs[XCI_PREFIX_LONGEST], changes[XCI_GAP_WIDTHS], elements[XCI_GAP_WIDTHS];
-    unsigned long long bytes, chunk_bytes; /* of all blocks; of changed chunks */
-    uint32_t kinds, used_end, kept_count, table_count;
+    uint32_t limits[XCI_PREFIX_LONGEST + 1], starts[XCI_PREFIX_LONGEST + 1]; /* of codes */
+    uint8_t *taken;
+    uint32_t kinds, used_end, code_count, description_bytes;
     xci_gap_planner_old old; /* only where it is asked for */
 } xci_gap_planner;
 
@@ -77,11 +69,20 @@ typedef struct xci_gap_planner {
 typedef struct xci_gap_work {
     const xci_cuda_gap_encode_call *call;
     const xci_gap_scratch *scratch;
-    xci_gap_planner *planner;
-    uint64_t first; /* chunk, counted from the call's first */
-    uint32_t count; /* chunks */
-    uint8_t *room;
+    uint64_t first;        /* chunk, counted from the call's first */
+    uint32_t group, count; /* chunks */
 } xci_gap_work;
+
+__device__ __forceinline__ xci_gap_work d_work_of(const xci_cuda_gap_encode_call *call,
+                                                  const xci_gap_scratch *scratch, uint32_t group) {
+    xci_gap_work work;
+    work.call = call;
+    work.scratch = scratch;
+    work.group = group;
+    work.first = call->group_first[group] - call->first;
+    work.count = (uint32_t)(call->group_first[group + 1] - call->group_first[group]);
+    return work;
+}
 
 __device__ __forceinline__ uint32_t d_warp(void) {
     return threadIdx.x / XCI_WARP;
@@ -104,10 +105,38 @@ __device__ __forceinline__ xci_cuda_result *d_result_of(const xci_gap_work *work
     return &work->call->results[work->first + c];
 }
 
+__device__ __forceinline__ xci_gap_source d_source_in(const xci_gap_work *work, uint32_t c) {
+    return d_source_of(work->call, work->scratch, work->first + c);
+}
+
+__device__ __forceinline__ uint32_t d_draft_mark(const xci_gap_work *work, uint32_t d) {
+    return work->group << XCI_DRAFT_BITS | d;
+}
+
+__device__ __forceinline__ bool d_is_of_draft(const xci_gap_work *work, uint32_t c, uint32_t d) {
+    return work->scratch->drafts[work->first + c] == d_draft_mark(work, d);
+}
+
+/* Bytes of the room, aligned to 16; one thread. NULL: there is too little, and the call fails. */
+__device__ __forceinline__ uint8_t *d_take_room(const xci_gap_scratch *scratch, uint32_t bytes) {
+    const unsigned long long whole = (bytes + 15) / 16 * 16;
+    const unsigned long long at = atomicAdd(&scratch->counters[3], whole);
+    if (at + whole <= scratch->room_bytes)
+        return scratch->room + at;
+    scratch->counters[2] = 1;
+    return NULL;
+}
+
+/* Whether the chunk has changed, and has elements of 1 << kind bytes. */
+__device__ __forceinline__ bool d_is_of_kind(const xci_gap_work *work, uint32_t c, uint32_t kind) {
+    return d_result_of(work, c)->bytes_changed != 0 &&
+           d_chunk_of(work, c)->element_bytes == 1u << kind;
+}
+
 /* ---- Width ---- */
 
 /* The first changed words of a chunk, one a lane; whether there are more. */
-__device__ __forceinline__ bool d_take_sample(xci_gap_source source, xci_gap_batch *batch,
+__device__ __forceinline__ bool d_take_sample(xci_gap_source source, xci_gap_sample *sample,
                                               uint32_t *word_out, uint64_t *mask_out) {
     uint32_t word, have = 0;
     uint64_t mask;
@@ -116,42 +145,68 @@ __device__ __forceinline__ bool d_take_sample(xci_gap_source source, xci_gap_bat
         const uint32_t changed = __ballot_sync(XCI_ALL, mask != 0);
         const uint32_t at = have + (uint32_t)__popc(changed & ((1u << d_lane()) - 1));
         if (mask != 0 && at < XCI_GAP_SAMPLE_WORDS) {
-            batch->words[at] = word;
-            batch->masks[at] = mask;
+            sample->words[d_warp()][at] = word;
+            sample->masks[d_warp()][at] = mask;
         }
         have += (uint32_t)__popc(changed);
     }
     __syncwarp();
-    *word_out = d_lane() < have ? batch->words[d_lane()] : 0;
-    *mask_out = d_lane() < have ? batch->masks[d_lane()] : 0;
+    *word_out = d_lane() < have ? sample->words[d_warp()][d_lane()] : 0;
+    *mask_out = d_lane() < have ? sample->masks[d_warp()][d_lane()] : 0;
     return have > XCI_GAP_SAMPLE_WORDS;
 }
 
+/* Of the lane's width: changes that were looked at, and the elements among which they are. */
+typedef struct xci_gap_sampled {
+    uint64_t changes, elements;
+} xci_gap_sampled;
+
+/* Symbols of the words' marked elements, with the finest head. */
+__device__ __forceinline__ void d_sample_words(uint32_t *counts, uint64_t mask, uint64_t marks,
+                                               uint32_t width) {
+    const uint32_t head = xci_gap_head_max(width);
+    d_each_mark(marks, [&](bool active, uint32_t shift) {
+        const uint64_t value = mask >> shift & d_element_ones(width);
+        uint32_t tail_bits;
+        d_tally(counts, d_symbol(value, head, &tail_bits), active);
+    });
+}
+
 /* A chunk's first words with elements of every width. */
-__device__ __forceinline__ void d_sample_chunk(const xci_gap_work *work, uint32_t c) {
-    xci_gap_planner *planner = work->planner;
-    const xci_gap_source source = d_source_of(work->call, work->scratch, work->first + c);
+__device__ __forceinline__ void d_sample_chunk(const xci_gap_work *work, xci_gap_planner *planner,
+                                               uint32_t c, xci_gap_sampled *sampled) {
+    const xci_gap_source source = d_source_in(work, c);
     uint32_t word;
     uint64_t mask;
-    const bool more = d_take_sample(source, &planner->batches[d_warp()], &word, &mask);
+    const bool more = d_take_sample(source, &planner->for_now.sample, &word, &mask);
     const uint32_t lanes = __ballot_sync(XCI_ALL, mask != 0), last = d_highest(lanes);
     const uint32_t last_word = __shfl_sync(XCI_ALL, word, last);
     const uint64_t last_mask = __shfl_sync(XCI_ALL, mask, last);
+    uint64_t marks = d_marks(mask, 0);
+#pragma unroll
     for (uint32_t width = 0; width < XCI_GAP_WIDTHS; ++width) {
-        uint32_t *counts = planner->for_now.sample + d_sample_at(width);
-        uint32_t tail_bits;
-        d_each_value(mask, width, [&](uint64_t value) {
-            atomicAdd(&counts[xci_gap_symbol(value, xci_gap_head_max(width), &tail_bits)], 1u);
-        });
-        const uint32_t changes = d_sum((uint32_t)__popcll(d_marks(mask, width)));
+        marks = width == 0 ? marks : d_wider_marks(marks, width);
+        d_sample_words(planner->for_now.sample.counts + d_sample_at(width), mask, marks, width);
+        const uint32_t changes = d_sum((uint32_t)__popcll(marks));
         const uint32_t inside = (63 - xci_zeros_above64(last_mask)) >> (2 + width);
         const uint32_t end = (last_word << (4 - width)) + inside + 1;
-        if (d_lane() == 0) {
-            d_add64(&planner->changes[width], changes);
-            d_add64(&planner->elements[width],
-                    more ? end : xci_gap_element_count(width, source.bytes));
+        if (d_lane() == width) {
+            sampled->changes += changes;
+            sampled->elements += more ? end : xci_gap_element_count(width, source.bytes);
         }
     }
+}
+
+__device__ __forceinline__ void d_sample_chunks(const xci_gap_work *work, xci_gap_planner *planner,
+                                                uint32_t kind) {
+    xci_gap_sampled sampled = {0, 0};
+    for (uint32_t c = d_warp(); c < work->count; c += XCI_PLAN_WARPS)
+        if (d_is_of_kind(work, c, kind))
+            d_sample_chunk(work, planner, c, &sampled);
+    if (d_lane() >= XCI_GAP_WIDTHS || sampled.elements == 0)
+        return;
+    d_add64(&planner->changes[d_lane()], sampled.changes);
+    d_add64(&planner->elements[d_lane()], sampled.elements);
 }
 
 /* Cost of symbols of these counts, the first `end` of them, in units of 1/256 bit; a whole warp. */
@@ -171,7 +226,7 @@ __device__ __forceinline__ uint64_t d_cost(const uint32_t *counts, uint32_t end,
 }
 
 __device__ __forceinline__ uint64_t d_cost_of_width(xci_gap_planner *planner, uint32_t width) {
-    uint32_t *counts = planner->for_now.sample + d_sample_at(width);
+    uint32_t *counts = planner->for_now.sample.counts + d_sample_at(width);
     const uint32_t head = xci_gap_head_max(width), end = xci_gap_symbol_count(width, head);
     const uint64_t elements = planner->elements[width], changes = planner->changes[width];
     const bool sparse = 2 * changes <= elements;
@@ -184,17 +239,14 @@ __device__ __forceinline__ uint64_t d_cost_of_width(xci_gap_planner *planner, ui
 }
 
 /* The width that chunks of elements of 1 << kind bytes are cut into. */
-__device__ __forceinline__ uint32_t d_choose_width(const xci_gap_work *work, uint32_t kind) {
-    xci_gap_planner *planner = work->planner;
+__device__ __forceinline__ uint32_t d_choose_width(const xci_gap_work *work,
+                                                   xci_gap_planner *planner, uint32_t kind) {
     __syncthreads();
-    d_clear_words(planner->for_now.sample, XCI_SAMPLE_SYMBOLS);
+    d_clear_words(planner->for_now.sample.counts, XCI_SAMPLE_SYMBOLS);
     if (threadIdx.x < XCI_GAP_WIDTHS)
         planner->changes[threadIdx.x] = planner->elements[threadIdx.x] = 0;
     __syncthreads();
-    for (uint32_t c = d_warp(); c < work->count; c += XCI_PLAN_WARPS)
-        if (d_result_of(work, c)->bytes_changed != 0 &&
-            d_chunk_of(work, c)->element_bytes == 1u << kind)
-            d_sample_chunk(work, c);
+    d_sample_chunks(work, planner, kind);
     __syncthreads();
     for (uint32_t width = d_warp(); width < XCI_GAP_WIDTHS; width += XCI_PLAN_WARPS) {
         const uint64_t cost = d_cost_of_width(planner, width);
@@ -216,355 +268,96 @@ __device__ __forceinline__ uint32_t d_choose_width(const xci_gap_work *work, uin
 
 /* ---- Drafts ---- */
 
-/* Changed elements of a width; a whole warp. */
-__device__ __forceinline__ uint32_t d_draft_changes(const xci_gap_work *work, uint32_t c,
-                                                    uint32_t width) {
-    if (d_chunk_of(work, c)->element_bytes == 1u << width >> 1)
-        return d_result_of(work, c)->elements_changed;
-    if (width == 1)
-        return d_result_of(work, c)->bytes_changed;
-    if (width == 0)
-        return work->scratch->nibbles[work->first + c];
-    xci_gap_source source = d_source_of(work->call, work->scratch, work->first + c);
-    uint32_t word, changes = 0;
-    uint64_t mask;
-    while (d_next_words(&source, &word, &mask))
-        changes += (uint32_t)__popcll(d_marks(mask, width));
-    return d_sum(changes);
-}
-
-/* Every chunk goes to the sparse or the dense draft of its dtype's width. */
-__device__ __forceinline__ void d_sort_chunks(const xci_gap_work *work, uint32_t kind,
-                                              uint32_t width) {
+/* The lane's chunk, or none, goes to the sparse or the dense draft of its dtype's width. */
+__device__ __forceinline__ void d_sort_chunk(const xci_gap_work *work, xci_gap_planner *planner,
+                                             uint32_t c, bool here, uint32_t kind,
+                                             uint32_t changes) {
+    const uint32_t width = planner->drafts[2 * kind].width;
+    const uint32_t elements = here ? xci_gap_element_count(width, d_chunk_of(work, c)->bytes) : 0;
+    const bool dense = 2 * (uint64_t)changes > elements;
+    if (here)
+        work->scratch->drafts[work->first + c] = d_draft_mark(work, 2 * kind + dense);
+#pragma unroll
     for (uint32_t d = 0; d < 2; ++d) {
-        xci_gap_draft *draft = &work->planner->drafts[2 * kind + d];
-        if (threadIdx.x == 0) {
-            draft->width = width;
-            draft->dense = d;
-        }
-    }
-    for (uint32_t c = d_warp(); c < work->count; c += XCI_PLAN_WARPS) {
-        const xci_cuda_chunk *chunk = d_chunk_of(work, c);
-        if (d_result_of(work, c)->bytes_changed == 0 || chunk->element_bytes != 1u << kind)
+        xci_gap_draft *draft = &planner->drafts[2 * kind + d];
+        const bool mine = here && dense == (d != 0);
+        const uint32_t count = (uint32_t)__popc(__ballot_sync(XCI_ALL, mine));
+        const uint32_t all = d_sum(mine ? elements : 0), changed = d_sum(mine ? changes : 0);
+        if (d_lane() != 0 || count == 0)
             continue;
-        const uint32_t elements = xci_gap_element_count(width, chunk->bytes);
-        const uint32_t changes = d_draft_changes(work, c, width);
-        const uint32_t dense = 2 * (uint64_t)changes > elements;
-        xci_gap_draft *draft = &work->planner->drafts[2 * kind + dense];
-        if (d_lane() == 0) {
-            work->scratch->drafts[work->first + c] = 2 * kind + dense;
-            atomicAdd(&draft->chunk_count, 1u);
-            d_add64(&draft->elements, elements);
-            d_add64(&draft->changes, changes);
-        }
+        atomicAdd(&draft->chunk_count, count);
+        d_add64(&draft->elements, all);
+        d_add64(&draft->changes, changed);
     }
 }
 
-/* Symbols of all changes of a draft, with the finest head. */
-__device__ __forceinline__ void d_count_symbols(const xci_gap_work *work, uint32_t d) {
-    xci_gap_planner *planner = work->planner;
-    const xci_gap_draft *draft = &planner->drafts[d];
-    const uint32_t width = draft->width, head = xci_gap_head_max(width);
+/* A lane a chunk. */
+__device__ __forceinline__ void d_sort_chunks(const xci_gap_work *work, xci_gap_planner *planner,
+                                              uint32_t kind, uint32_t width) {
+    if (threadIdx.x < 2) {
+        planner->drafts[2 * kind + threadIdx.x].width = width;
+        planner->drafts[2 * kind + threadIdx.x].dense = threadIdx.x;
+    }
+    __syncthreads();
+    for (uint32_t first = d_warp() * XCI_WARP; first < work->count; first += XCI_PLAN_THREADS) {
+        const uint32_t c = first + d_lane();
+        const bool here = c < work->count && d_is_of_kind(work, c, kind);
+        const bool known = here && d_knows_changes(work->call, work->first + c, width);
+        uint32_t changes =
+            known ? d_known_changes(work->call, work->scratch, work->first + c, width) : 0;
+        uint32_t others = __ballot_sync(XCI_ALL, here && !known);
+        for (; others != 0; others &= others - 1) {
+            const uint32_t lane = (uint32_t)__ffs((int)others) - 1;
+            const uint32_t found =
+                d_count_changes(work->call, work->scratch, work->first + first + lane, width);
+            changes = d_lane() == lane ? found : changes;
+        }
+        d_sort_chunk(work, planner, c, here, kind, changes);
+    }
+}
+
+/* ---- Counts ---- */
+
+/* Forgets counts of symbols, to be counted with the finest head. */
+__device__ __forceinline__ void d_begin_counts(xci_gap_planner *planner) {
     __syncthreads();
     d_clear_words(planner->counts, XCI_PREFIX_SYMBOLS);
     planner->used_end = 0;
     __syncthreads();
-    for (uint32_t c = d_warp(); c < work->count; c += XCI_PLAN_WARPS) {
-        if (work->scratch->drafts[work->first + c] != d)
-            continue;
-        xci_gap_source source = d_source_of(work->call, work->scratch, work->first + c);
-        uint32_t word;
-        uint64_t mask;
-        while (d_next_words(&source, &word, &mask))
-            d_each_value(mask, width, [&](uint64_t value) {
-                uint32_t tail_bits;
-                atomicAdd(&planner->counts[xci_gap_symbol(value, head, &tail_bits)], 1u);
-            });
-    }
-    __syncthreads();
-    if (threadIdx.x == 0 && draft->dense)
-        planner->counts[0] = (uint32_t)(draft->elements - draft->changes);
-    __syncthreads();
+}
+
+/* Finds the last symbol that was counted. */
+__device__ __forceinline__ void d_end_counts(xci_gap_planner *planner) {
     for (uint32_t s = threadIdx.x; s < XCI_PREFIX_SYMBOLS; s += XCI_PLAN_THREADS)
         if (planner->counts[s] != 0)
             atomicMax(&planner->used_end, s + 1);
     __syncthreads();
 }
 
-/* ---- Codes ---- */
-
-/* The symbol of the same values with a smaller head. */
-__device__ __forceinline__ uint32_t d_fold_symbol(uint32_t symbol, uint32_t finest, uint32_t head) {
-    const uint32_t tail = xci_gap_tail_bits(symbol, finest);
-    uint32_t tail_bits;
-    return xci_gap_symbol(xci_gap_value(symbol, finest, tail, 0), head, &tail_bits);
-}
-
-/* Counts folded to a head; a whole warp. */
-__device__ __forceinline__ void d_fold(const uint32_t *counts, uint32_t end, uint32_t finest,
-                                       uint32_t head, uint32_t *folded) {
-    __syncwarp();
-    for (uint32_t s = d_lane(); s < end; s += XCI_WARP)
-        folded[s] = 0;
-    __syncwarp();
-    for (uint32_t s = d_lane(); s < end; s += XCI_WARP)
-        if (counts[s] != 0)
-            atomicAdd(&folded[d_fold_symbol(s, finest, head)], counts[s]);
-    __syncwarp();
-}
-
-/* The head that costs least; counts are folded to it. As many heads at a time as there is room
- * for, a warp each. */
-__device__ __forceinline__ uint32_t d_choose_head(xci_gap_planner *planner, uint32_t width) {
-    const uint32_t finest = xci_gap_head_max(width), end = planner->used_end;
-    const uint32_t room = min(XCI_FOLDED_SYMBOLS / end, XCI_PLAN_WARPS);
-    uint32_t *folded = planner->for_now.folded + d_warp() * end;
-    for (uint32_t head = d_warp(); head <= finest && d_warp() < room; head += room) {
-        d_fold(planner->counts, end, finest, head, folded);
-        const uint64_t cost = d_cost(folded, end, head);
-        if (d_lane() == 0)
-            planner->costs[head] = cost;
-    }
-    __syncthreads();
-    uint32_t best = finest;
-    for (uint32_t head = finest; head-- > 0;)
-        if (planner->costs[head] < planner->costs[best])
-            best = head;
-    if (d_warp() == 0)
-        d_fold(planner->counts, end, finest, best, folded);
-    __syncthreads();
-    for (uint32_t s = threadIdx.x; s < end; s += XCI_PLAN_THREADS)
-        planner->counts[s] = planner->for_now.folded[s];
-    __syncthreads();
-    return best;
-}
-
-/* Symbols that occur, lightest first, lower ones first among equals. Returns how many. */
-__device__ __forceinline__ uint32_t d_list_leaves(xci_gap_tree *tree, const uint32_t *counts,
-                                                  uint32_t end) {
-    uint32_t count = 0;
-    for (uint32_t first = 0; first < end; first += XCI_WARP) { /* every warp writes the same */
-        const uint32_t s = first + d_lane();
-        const bool used = s < end && counts[s] != 0;
-        const uint32_t all = __ballot_sync(XCI_ALL, used);
-        if (used)
-            tree->used[count + (uint32_t)__popc(all & ((1u << d_lane()) - 1))] = (uint16_t)s;
-        count += (uint32_t)__popc(all);
-    }
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; i < count; i += XCI_PLAN_THREADS) {
-        const uint32_t symbol = tree->used[i], weight = counts[symbol];
-        uint32_t rank = 0;
-        for (uint32_t k = 0; k < count; ++k) {
-            const uint32_t other = counts[tree->used[k]];
-            rank += other < weight || (other == weight && k < i);
-        }
-        tree->leaves[rank] = (uint16_t)symbol;
-        tree->weights[rank] = weight;
-    }
-    __syncthreads();
-    return count;
-}
-
-/* Joins the two lightest nodes again and again, a leaf before an inner node of its weight. Returns
- * the depth of the deepest leaf. One thread. */
-__device__ __forceinline__ uint32_t d_grow_tree(xci_gap_tree *tree, uint32_t leaves) {
-    const uint32_t root = 2 * leaves - 2;
-    uint32_t leaf = 0, inner = leaves;
-    for (uint32_t next = leaves; next <= root; ++next) {
-        uint32_t sum = 0;
-        for (uint32_t side = 0; side < 2; ++side) {
-            const bool take_leaf =
-                leaf < leaves && (inner == next || tree->weights[leaf] <= tree->weights[inner]);
-            const uint32_t taken = take_leaf ? leaf++ : inner++;
-            sum += tree->weights[taken];
-            tree->up[taken] = (uint16_t)next;
-        }
-        tree->weights[next] = sum;
-    }
-    uint32_t deepest = 0;
-    tree->depths[root] = 0;
-    for (uint32_t node = root; node-- > 0;) {
-        const uint32_t depth = min(tree->depths[tree->up[node]] + 1u, 255u);
-        tree->depths[node] = (uint8_t)depth;
-        deepest = node < leaves ? max(deepest, depth) : deepest;
-    }
-    return deepest;
-}
-
-/* Lengths of the code that makes symbols of these counts shortest; the first `end` of them. */
-__device__ __forceinline__ void d_build_code(xci_gap_planner *planner, const uint32_t *counts,
-                                             uint32_t end, uint32_t head,
-                                             xci_gap_lengths *lengths) {
-    xci_gap_tree *tree = &planner->for_now.tree;
-    __syncthreads();
-    for (uint32_t s = threadIdx.x; s < XCI_PREFIX_SYMBOLS; s += XCI_PLAN_THREADS)
-        lengths->of[s] = 0;
-    const uint32_t leaves = d_list_leaves(tree, counts, end);
-    if (threadIdx.x == 0) {
-        lengths->head = head;
-        lengths->leaf_count = leaves;
-        lengths->single = tree->leaves[0];
-        while (leaves > 1 && d_grow_tree(tree, leaves) > XCI_PREFIX_LONGEST)
-            for (uint32_t i = 0; i < leaves; ++i)
-                tree->weights[i] = tree->weights[i] / 2 | 1;
-    }
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; leaves > 1 && i < leaves; i += XCI_PLAN_THREADS)
-        lengths->of[tree->leaves[i]] = tree->depths[i];
-    __syncthreads();
-}
-
-/* One thread. */
-__device__ __forceinline__ uint32_t d_put_description(const xci_gap_lengths *lengths,
-                                                      uint32_t width, uint8_t *to) {
-    to[0] = (uint8_t)(width | lengths->head << 3);
-    to[1] = lengths->leaf_count == 1 ? XCI_PREFIX_SINGLE : 0;
-    if (lengths->leaf_count == 1)
-        return 2 + xci_varint_put(to + 2, lengths->single);
-    xci_nibble_writer list = {to + 2, 0};
-    uint32_t sum = 0;
-    for (uint32_t at = 0; sum < XCI_PREFIX_COMPLETE;) {
-        const uint32_t length = lengths->of[at];
-        const uint32_t run =
-            xci_put_item(&list, lengths->of, xci_gap_symbol_count(width, lengths->head), at);
-        sum += length != 0 ? run * (XCI_PREFIX_COMPLETE >> length) : 0;
-        at += run;
-    }
-    return 2 + (list.count + 1) / 2;
-}
-
-/* Describes a code in the group's room, as that of a table. */
-__device__ __forceinline__ void d_describe_code(const xci_gap_work *work,
-                                                const xci_gap_lengths *lengths, uint32_t width,
-                                                uint32_t table) {
-    xci_gap_planner *planner = work->planner;
-    __syncthreads();
-    if (threadIdx.x == 0)
-        planner->table_bytes[table] =
-            d_put_description(lengths, width, planner->for_now.description);
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; i < planner->table_bytes[table]; i += XCI_PLAN_THREADS)
-        work->room[table * XCI_TABLE_ROOM + i] = planner->for_now.description[i];
-    __syncthreads();
-}
-
-/* The next table's number; the same for all threads. */
-__device__ __forceinline__ uint32_t d_take_table(xci_gap_planner *planner) {
-    __syncthreads();
-    const uint32_t table = planner->table_count;
-    __syncthreads();
-    if (threadIdx.x == 0)
-        planner->table_count = table + 1;
-    __syncthreads();
-    return table;
-}
-
-/* The code of a draft without classes. */
-__device__ __forceinline__ void d_plan_code(const xci_gap_work *work, uint32_t d) {
-    xci_gap_planner *planner = work->planner;
-    xci_gap_draft *draft = &planner->drafts[d];
-    const uint32_t head = d_choose_head(planner, draft->width), table = d_take_table(planner);
-    d_build_code(planner, planner->counts, planner->used_end, head, &planner->lengths);
-    d_describe_code(work, &planner->lengths, draft->width, table);
-    if (threadIdx.x == 0) {
-        draft->class_count = 1;
-        draft->priors[0] = xci_gap_prior(draft->elements, draft->changes);
-        draft->tables[0] = table;
-        draft->first_keys[0] = 0;
-    }
-    __syncthreads();
-}
-
-/* ---- Sizes ---- */
-
-__device__ __forceinline__ uint32_t d_value_bits(const xci_gap_lengths *lengths, uint64_t value) {
-    uint32_t tail_bits;
-    const uint32_t symbol = xci_gap_symbol(value, lengths->head, &tail_bits);
-    return lengths->of[symbol] + tail_bits;
-}
-
-/* Bits of a sparse block. */
-__device__ __forceinline__ uint64_t d_sparse_bits(const xci_gap_work *work, uint32_t c,
-                                                  const xci_gap_draft *draft) {
-    const xci_gap_lengths *lengths = &work->planner->lengths;
-    const uint32_t prior = draft->priors[0];
-    uint64_t bits = 0;
-    d_each_change(d_source_of(work->call, work->scratch, work->first + c),
-                  &work->planner->batches[d_warp()], draft->width,
-                  [&](bool active, const xci_gap_change &change) {
-                      if (!active)
-                          return;
-                      uint32_t gap_bits;
-                      (void)d_gap_bits(change.position - change.last_end,
-                                       d_parameter_of(&change, prior), &gap_bits);
-                      bits += gap_bits + d_value_bits(lengths, change.value);
-                  });
-    return d_sum64(bits);
-}
-
-#define XCI_STREAM_LENGTH 3u /* bytes of a stream's length at most */
-
-__device__ __forceinline__ uint32_t d_varint_bytes(uint32_t value) {
-    return value < 1u << 7 ? 1 : value < 1u << 14 ? 2 : 3;
-}
-
-/* Bytes of the dense block of a chunk of `bytes`, or XCI_GAP_CHUNK_MAX, which is never below a
- * limit, as soon as a stream is known to be too long: where the host's writer, which leaves room
- * for its length, gives up. bits_of(position) gives the bits of an element. */
-template <typename BitsOf>
-__device__ __forceinline__ uint32_t d_sum_segments(uint32_t bytes, uint32_t width, BitsOf bits_of) {
-    const uint32_t count = xci_gap_element_count(width, bytes);
-    uint32_t at = 0;
-    for (uint32_t first = 0; first < count; first += XCI_GAP_SEGMENT) {
-        const uint32_t end = min(count, first + XCI_GAP_SEGMENT);
-        uint32_t bits = 0;
-        for (uint32_t i = first + d_lane(); i < end; i += XCI_WARP)
-            bits += bits_of(i);
-        bits = d_sum(bits);
-        if (at + XCI_STREAM_LENGTH + bits / 8 >= bytes)
-            return XCI_GAP_CHUNK_MAX;
-        at += (bits + 7) / 8 + (end == count ? 0 : d_varint_bytes((bits + 7) / 8));
-    }
-    return at;
-}
-
-__device__ __forceinline__ uint32_t d_dense_bytes(const xci_gap_work *work, uint32_t c,
-                                                  const xci_gap_draft *draft) {
-    const xci_gap_source source = d_source_of(work->call, work->scratch, work->first + c);
-    return d_sum_segments(source.bytes, draft->width, [&](uint32_t position) {
-        return d_value_bits(&work->planner->lengths, d_element_at(&source, position, draft->width));
-    });
-}
-
-/* A block of so many bytes, or a raw one if that is not smaller. */
-__device__ __forceinline__ void d_keep_block(const xci_gap_work *work, xci_gap_draft *draft,
-                                             uint32_t c, uint64_t bytes) {
-    const uint32_t limit = d_chunk_of(work, c)->bytes;
-    const bool kept = bytes < limit;
-    xci_cuda_result *result = d_result_of(work, c);
-    if (d_lane() != 0)
-        return;
-    result->block_codec = kept ? XORCAST_CODEC_GAP : XORCAST_CODEC_RAW;
-    result->block_bytes = kept ? (uint32_t)bytes : limit;
-    d_add64(&work->planner->bytes, result->block_bytes);
-    if (kept) {
-        atomicMin(&draft->first_kept, c);
-        atomicAdd(&work->planner->kept_count, 1u);
-    }
-}
-
-/* Sizes of the blocks of a draft without classes, or that they are raw. */
-__device__ __forceinline__ void d_size_blocks(const xci_gap_work *work, uint32_t d) {
-    xci_gap_draft *draft = &work->planner->drafts[d];
+/* Symbols of all changes of a draft. */
+__device__ __forceinline__ void d_count_symbols(const xci_gap_work *work, xci_gap_planner *planner,
+                                                uint32_t d) {
+    const xci_gap_draft *draft = &planner->drafts[d];
+    const uint32_t width = draft->width, head = xci_gap_head_max(width);
+    d_begin_counts(planner);
     for (uint32_t c = d_warp(); c < work->count; c += XCI_PLAN_WARPS) {
-        if (work->scratch->drafts[work->first + c] != d)
+        if (!d_is_of_draft(work, c, d))
             continue;
-        d_keep_block(work, draft, c,
-                     draft->dense ? d_dense_bytes(work, c, draft)
-                                  : (d_sparse_bits(work, c, draft) + 7) / 8);
+        xci_gap_source source = d_source_in(work, c);
+        uint32_t word;
+        uint64_t mask;
+        while (d_next_words(&source, &word, &mask))
+            d_each_mark(d_marks(mask, width), [&](bool active, uint32_t shift) {
+                const uint64_t value = mask >> shift & d_element_ones(width);
+                uint32_t tail_bits;
+                d_tally(planner->counts, d_symbol(value, head, &tail_bits), active);
+            });
     }
     __syncthreads();
+    if (threadIdx.x == 0 && draft->dense)
+        planner->counts[0] = (uint32_t)(draft->elements - draft->changes);
+    __syncthreads();
+    d_end_counts(planner);
 }
 
 #endif

@@ -8,71 +8,75 @@
 
 /* ---- Bits ---- */
 
+/* Three words that begin before the next bit. The third is asked for long before it is needed. */
 typedef struct xci_gap_bits {
     const uint32_t *next, *end;
-    uint64_t held;
-    uint32_t held_bits;
-    int32_t left; /* of the stream; below 0: more was taken than there is */
+    uint32_t words[3];
+    uint32_t taken; /* bits of the first word, less than 32 */
+    int32_t left;   /* of the stream; below 0: more was taken than there is */
 } xci_gap_bits;
 
-/* Holds 32 bits at least, whatever they are behind the stream's end. */
-__device__ __forceinline__ void d_hold(xci_gap_bits *bits) {
-    if (bits->held_bits > 32)
-        return;
+__device__ __forceinline__ uint32_t d_next_word(xci_gap_bits *bits) {
     const uint32_t word = bits->next < bits->end ? *bits->next : 0;
     ++bits->next;
-    bits->held |= (uint64_t)word << bits->held_bits;
-    bits->held_bits += 32;
+    return word;
 }
 
-/* At most what is held. */
+/* The next 32 bits, whatever they are behind the stream's end. */
+__device__ __forceinline__ uint32_t d_window(const xci_gap_bits *bits) {
+    return __funnelshift_r(bits->words[0], bits->words[1], bits->taken);
+}
+
+/* At most 32 bits. */
 __device__ __forceinline__ void d_drop(xci_gap_bits *bits, uint32_t count) {
-    bits->held >>= count;
-    bits->held_bits -= count;
+    bits->taken += count;
     bits->left -= (int32_t)count;
+    if (bits->taken < 32)
+        return;
+    bits->taken -= 32;
+    bits->words[0] = bits->words[1];
+    bits->words[1] = bits->words[2];
+    bits->words[2] = d_next_word(bits);
 }
 
 /* Up to 32 bits. */
 __device__ __forceinline__ uint32_t d_take(xci_gap_bits *bits, uint32_t count) {
-    d_hold(bits);
-    const uint32_t value = (uint32_t)(bits->held & ((UINT64_C(1) << count) - 1));
+    const uint32_t window = d_window(bits);
     d_drop(bits, count);
-    return value;
+    return count < 32 ? window & ((1u << count) - 1) : window;
 }
 
 __device__ __forceinline__ xci_gap_bits d_bits_of(const uint8_t *at, uint32_t bytes) {
     const uintptr_t address = (uintptr_t)at;
     xci_gap_bits bits;
     bits.next = (const uint32_t *)(address & ~(uintptr_t)3);
-    bits.end = (const uint32_t *)((address + bytes + 3) & ~(uintptr_t)3);
-    bits.held = 0;
-    bits.held_bits = 0;
-    bits.left = (int32_t)(bytes * 8 + address % 4 * 8);
-    if (bytes == 0)
-        bits.end = bits.next;
-    (void)d_take(&bits, (uint32_t)(address % 4 * 8));
+    bits.end = bytes != 0 ? (const uint32_t *)((address + bytes + 3) & ~(uintptr_t)3) : bits.next;
+    bits.taken = (uint32_t)(address % 4 * 8);
+    bits.left = (int32_t)(bytes * 8);
+    bits.words[0] = d_next_word(&bits);
+    bits.words[1] = d_next_word(&bits);
+    bits.words[2] = d_next_word(&bits);
     return bits;
 }
 
-__device__ __forceinline__ bool d_at_end(xci_gap_bits *bits) {
-    if (bits->left >= 8 || bits->left < 0)
+__device__ __forceinline__ bool d_at_end(const xci_gap_bits *bits) {
+    if ((uint32_t)bits->left >= 8) /* below 0 too */
         return false;
-    d_hold(bits);
     const uint32_t ones = (1u << bits->left) - 1;
-    return ((uint32_t)bits->held & ones) == ones;
+    return (d_window(bits) & ones) == ones;
 }
 
 /* ---- Values ---- */
 
 __device__ __forceinline__ uint32_t d_take_symbol(xci_gap_bits *bits,
                                                   const xci_gap_lookup *lookup) {
-    d_hold(bits);
-    const uint32_t entry = lookup->fast[(uint32_t)bits->held % XCI_FAST_ENTRIES];
+    const uint32_t window = d_window(bits);
+    const uint32_t entry = lookup->fast[window % XCI_FAST_ENTRIES];
     if (XCI_USUAL(entry != XCI_LONGER)) {
         d_drop(bits, entry & 15);
         return entry >> 4;
     }
-    const uint32_t code = d_reverse((uint32_t)bits->held, 32) >> (32 - XCI_PREFIX_LONGEST);
+    const uint32_t code = d_reverse(window, 32) >> (32 - XCI_PREFIX_LONGEST);
     uint32_t length = XCI_FAST_BITS + 1;
     while (length < XCI_PREFIX_LONGEST && code >= lookup->limits[length])
         ++length;
@@ -84,13 +88,11 @@ __device__ __forceinline__ uint32_t d_take_symbol(xci_gap_bits *bits,
 __device__ __forceinline__ uint64_t d_take_value(xci_gap_bits *bits, const xci_gap_lookup *lookup) {
     const uint32_t symbol = d_take_symbol(bits, lookup);
     const uint32_t tail_bits = xci_gap_tail_bits(symbol, lookup->head);
-    uint64_t tail = 0;
-    if (tail_bits != 0) {
-        const uint32_t low = tail_bits < 32 ? tail_bits : 32;
-        tail = d_take(bits, low);
-        if (tail_bits > 32)
-            tail |= (uint64_t)d_take(bits, tail_bits - 32) << 32;
-    }
+    if (tail_bits == 0)
+        return symbol;
+    uint64_t tail = d_take(bits, min(tail_bits, 32u));
+    if (tail_bits > 32)
+        tail |= (uint64_t)d_take(bits, tail_bits - 32) << 32;
     return xci_gap_value(symbol, lookup->head, tail_bits, tail);
 }
 
@@ -117,16 +119,22 @@ __device__ __forceinline__ void d_pass(xci_gap_past *past, uint32_t position) {
 
 /* The next gap. False: there is none of that kind. */
 __device__ __forceinline__ bool d_take_gap(xci_gap_bits *bits, uint32_t k, uint32_t *gap_out) {
-    d_hold(bits);
-    const uint32_t ones = (uint32_t)__ffs((int)(~(uint32_t)bits->held | 1u << XCI_GAP_ONES)) - 1;
-    if (ones < XCI_GAP_ONES) {
-        d_drop(bits, ones + 1);
-        *gap_out = ones << k | d_take(bits, k);
-        return true;
+    const uint32_t window = d_window(bits);
+    const uint32_t ones = (uint32_t)__ffs((int)(~window | 1u << XCI_GAP_ONES)) - 1;
+    if (XCI_RARE(ones == XCI_GAP_ONES)) {
+        d_drop(bits, XCI_GAP_ONES);
+        *gap_out = d_take(bits, XCI_GAP_PLAIN_BITS);
+        return *gap_out >> k >= XCI_GAP_ONES;
     }
-    d_drop(bits, XCI_GAP_ONES);
-    *gap_out = d_take(bits, XCI_GAP_PLAIN_BITS);
-    return *gap_out >> k >= XCI_GAP_ONES;
+    uint32_t low = window >> (ones + 1), dropped = ones + 1 + k;
+    if (XCI_RARE(dropped > 32)) {
+        d_drop(bits, ones + 1);
+        low = d_window(bits);
+        dropped = k;
+    }
+    d_drop(bits, dropped);
+    *gap_out = ones << k | (low & ((1u << k) - 1));
+    return true;
 }
 
 /* A sparse stream on its way. */

@@ -9,6 +9,7 @@
 
 #define FIBER_STACK (96u << 10)
 #define WARP 32u
+#define DEVICE_THREADS 4096u
 
 /* Collectives of a warp: values of the last two, so that a lane may be one ahead. */
 struct warp_state {
@@ -162,21 +163,15 @@ static void run_fibers(fiber *fibers, uint32_t count) {
     }
 }
 
-void emulated_run(uint32_t blocks, uint32_t threads, size_t shared_bytes, void (*body)(void *),
-                  void *context) {
+/* Runs blocks [first, first + blocks), all at the same time. */
+static void run_blocks(uint32_t first, uint32_t blocks, uint32_t threads, size_t shared_bytes) {
     static uint8_t *stacks;
     const uint32_t count = blocks * threads, warps = count / WARP;
     fiber *fibers = (fiber *)clear_memory(count * sizeof *fibers);
     warp_state *states = (warp_state *)clear_memory(warps * sizeof *states);
     block_state *ins = (block_state *)clear_memory(blocks * sizeof *ins);
     if (stacks == NULL)
-        stacks = (uint8_t *)clear_memory(4096ul * FIBER_STACK);
-    if (count > 4096 || threads % WARP != 0)
-        abort();
-    gridDim.x = blocks;
-    blockDim.x = threads;
-    run_body = body;
-    run_context = context;
+        stacks = (uint8_t *)clear_memory((size_t)DEVICE_THREADS * FIBER_STACK);
     for (uint32_t i = 0; i < blocks; ++i) {
         ins[i].shared = aligned_alloc(16, (shared_bytes + 15) / 16 * 16);
         memset(ins[i].shared, 0xa5, shared_bytes);
@@ -184,7 +179,7 @@ void emulated_run(uint32_t blocks, uint32_t threads, size_t shared_bytes, void (
     for (uint32_t i = 0; i < count; ++i) {
         fibers[i].stack = stacks + (size_t)i * FIBER_STACK;
         fibers[i].thread = i % threads;
-        fibers[i].block = i / threads;
+        fibers[i].block = first + i / threads;
         fibers[i].warp = &states[i / WARP];
         fibers[i].in = &ins[i / threads];
         fibers[i].copies = new std::deque<pending_copy>;
@@ -197,6 +192,20 @@ void emulated_run(uint32_t blocks, uint32_t threads, size_t shared_bytes, void (
     free(ins);
     free(states);
     free(fibers);
+}
+
+/* As many blocks at a time as the device holds: those of a larger grid come when others are done. */
+void emulated_run(uint32_t blocks, uint32_t threads, size_t shared_bytes, void (*body)(void *),
+                  void *context) {
+    if (threads > DEVICE_THREADS || threads % WARP != 0)
+        abort();
+    const uint32_t most = DEVICE_THREADS / threads;
+    gridDim.x = blocks;
+    blockDim.x = threads;
+    run_body = body;
+    run_context = context;
+    for (uint32_t first = 0; first < blocks; first += most)
+        run_blocks(first, min(most, blocks - first), threads, shared_bytes);
 }
 
 extern "C" {

@@ -75,8 +75,8 @@ static inline void d_pause(void) {
 void emulated_copy(void *to, const void *from, uint32_t bytes);
 void emulated_copy_group(void);
 void emulated_copy_wait(uint32_t groups);
-template <uint32_t UNIT> static inline void d_copy_async(void *to, const void *from) {
-    emulated_copy(to, from, UNIT);
+static inline void d_copy_async(uint4 *to, const uint8_t *from) {
+    emulated_copy(to, from, 16);
 }
 static inline void d_copy_async_group(void) {
     emulated_copy_group();
@@ -128,6 +128,13 @@ template <typename T> static inline T __shfl_xor_sync(uint32_t mask, T v, uint32
     const uint32_t lane = d_lane();
     return (T)emulated_collect(mask, (uint64_t)v, 5)[lane ^ by];
 }
+static inline uint32_t __reduce_or_sync(uint32_t mask, uint32_t v) {
+    const uint64_t *all = emulated_collect(mask, v, 8);
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < 32; ++i)
+        bits |= (uint32_t)all[i];
+    return bits;
+}
 static inline uint32_t __reduce_add_sync(uint32_t mask, uint32_t v) {
     const uint64_t *all = emulated_collect(mask, v, 6);
     uint32_t sum = 0;
@@ -135,7 +142,29 @@ static inline uint32_t __reduce_add_sync(uint32_t mask, uint32_t v) {
         sum += (uint32_t)all[i];
     return sum;
 }
+static inline uint32_t __match_any_sync(uint32_t mask, uint32_t v) {
+    const uint64_t *all = emulated_collect(mask, v, 8);
+    uint32_t same = 0;
+    for (uint32_t i = 0; i < 32; ++i)
+        same |= (uint32_t)(all[i] == v) << i;
+    return same;
+}
 
+/* As the hardware has it: a nibble of 8 or more gives the sign of a byte in all its bits. */
+static inline uint32_t d_pick_bytes(uint32_t low, uint32_t high, uint32_t places) {
+    const uint64_t both = (uint64_t)high << 32 | low;
+    uint32_t picked = 0;
+    for (uint32_t i = 0; i < 4; ++i) {
+        const uint32_t place = places >> 4 * i & 15, byte = (uint32_t)(both >> place % 8 * 8) & 255;
+        picked |= (place < 8 ? byte : byte / 128 * 255) << 8 * i;
+    }
+    return picked;
+}
+static inline uint32_t __dp4a(uint32_t a, uint32_t b, uint32_t sum) {
+    for (uint32_t i = 0; i < 32; i += 8)
+        sum += (a >> i & 255) * (b >> i & 255);
+    return sum;
+}
 static inline int __popc(uint32_t v) {
     return __builtin_popcount(v);
 }

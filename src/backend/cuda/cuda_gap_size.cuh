@@ -1,0 +1,246 @@
+/* Sizes of blocks, when their groups are planned: a warp a chunk. Where it has several classes,
+ * its records are made first. The sizes are those of codec/gap_write.c. */
+#ifndef XCI_CUDA_GAP_SIZE_CUH
+#define XCI_CUDA_GAP_SIZE_CUH
+
+#include "backend/cuda/cuda_gap_records.cuh"
+
+#define XCI_CHUNK_THREADS 256u
+#define XCI_CHUNK_WARPS (XCI_CHUNK_THREADS / XCI_WARP)
+
+/* A chunk at work. */
+typedef struct xci_gap_piece {
+    const xci_cuda_gap_encode_call *call;
+    const xci_gap_scratch *scratch;
+    uint64_t index; /* counted from the call's first */
+    const xci_gap_plan *plan;
+    const xci_gap_draft *draft;
+    xci_gap_source source;
+} xci_gap_piece;
+
+__device__ __forceinline__ xci_gap_piece d_piece_of(const xci_cuda_gap_encode_call *call,
+                                                    const xci_gap_scratch *scratch, uint64_t index,
+                                                    uint32_t mark) {
+    xci_gap_piece piece;
+    piece.call = call;
+    piece.scratch = scratch;
+    piece.index = index;
+    piece.plan = &scratch->plans[mark >> XCI_DRAFT_BITS];
+    piece.draft = &piece.plan->drafts[mark % (1u << XCI_DRAFT_BITS)];
+    piece.source = d_source_of(call, scratch, index);
+    return piece;
+}
+
+/* ---- Values ---- */
+
+/* A value as bits of a stream: its code, and how many bits of it follow as they are. */
+typedef struct xci_gap_coded {
+    uint32_t code, code_bits, tail_bits;
+} xci_gap_coded;
+
+__device__ __forceinline__ xci_gap_coded d_code_value(const xci_gap_code *code, uint64_t value) {
+    xci_gap_coded coded;
+    const uint32_t entry = code->codes[d_symbol(value, code->head, &coded.tail_bits)];
+    coded.code = entry >> 4;
+    coded.code_bits = entry & 15;
+    return coded;
+}
+
+__device__ __forceinline__ uint32_t d_value_bits(const xci_gap_code *code, uint64_t value) {
+    const xci_gap_coded coded = d_code_value(code, value);
+    return coded.code_bits + coded.tail_bits;
+}
+
+__device__ __forceinline__ uint32_t d_change_bits(const xci_gap_code *code, uint32_t prior,
+                                                  const xci_gap_change &change) {
+    uint32_t gap_bits;
+    (void)d_gap_bits(change.position - change.last_end, d_parameter_of(&change, prior), &gap_bits);
+    return gap_bits + d_value_bits(code, change.value);
+}
+
+/* The value of any element of a dense chunk, and its code. */
+template <bool BESIDE>
+__device__ __forceinline__ uint64_t d_dense_value(const xci_gap_piece *piece, uint32_t position,
+                                                  const xci_gap_code **code_out) {
+    const xci_gap_draft *draft = piece->draft;
+    const uint32_t width = draft->width;
+    const uint64_t mask = d_element_at(&piece->source, position, width);
+    *code_out = &piece->plan->codes[draft->tables[0]];
+    if (!BESIDE)
+        return mask;
+    const uint32_t shift = (position & ((1u << (4 - width)) - 1)) << (2 + width);
+    const uint64_t word =
+        d_word_at(piece->source.old_at, position >> (4 - width), piece->source.bytes);
+    const uint64_t element = word >> shift & d_element_ones(width);
+    *code_out = &piece->plan->codes[draft->tables[d_class_of(draft, xci_gap_key(element, width))]];
+    return xci_gap_step(element, element ^ mask, width);
+}
+
+/* ---- Sparse blocks ---- */
+
+#define XCI_STREAM_LENGTH 3u /* bytes of a stream's length at most */
+
+/* Bytes of a block of one stream, or XCI_GAP_CHUNK_MAX, which is never below a limit, where the
+ * host's writer gives up, which leaves room for a length beside the old weights. */
+template <bool BESIDE>
+__device__ __forceinline__ uint64_t d_stream_bytes(const xci_gap_piece *piece,
+                                                   xci_gap_batch *batch) {
+    const xci_gap_draft *draft = piece->draft;
+    const xci_gap_code code = piece->plan->codes[draft->tables[0]];
+    const uint32_t prior = draft->priors[0];
+    uint64_t bits = 0;
+    const auto add = [&](bool active, const xci_gap_change &change) {
+        bits += active ? d_change_bits(&code, prior, change) : 0;
+    };
+    if (BESIDE)
+        d_each_step(&piece->source, batch, draft->width, add);
+    else
+        d_each_change(piece->source, batch, draft->width, add);
+    const uint64_t bytes = (d_sum64(bits) + 7) / 8;
+    return BESIDE && bytes + XCI_STREAM_LENGTH >= piece->source.bytes ? XCI_GAP_CHUNK_MAX : bytes;
+}
+
+/* Bytes of the stream of a class. */
+__device__ __forceinline__ uint64_t d_class_bytes(const xci_gap_piece *piece,
+                                                  xci_gap_records records, uint32_t c) {
+    const xci_gap_code code = piece->plan->codes[piece->draft->tables[c]];
+    const uint32_t prior = piece->draft->priors[c];
+    uint64_t bits = 0;
+    d_each_record(records, c, piece->draft->width, [&](bool active, const xci_gap_change &change) {
+        bits += active ? d_change_bits(&code, prior, change) : 0;
+    });
+    return (d_sum64(bits) + 7) / 8;
+}
+
+/* Bytes of a block of several streams, whose own are noted, or XCI_GAP_CHUNK_MAX as soon as one is
+ * known to be too long. */
+__device__ __forceinline__ uint32_t d_classes_bytes(const xci_gap_piece *piece,
+                                                    xci_gap_records records) {
+    const uint32_t limit = piece->source.bytes, class_count = piece->draft->class_count;
+    uint32_t at = 0;
+#pragma unroll 1
+    for (uint32_t c = 0; c < class_count; ++c) {
+        const uint64_t bytes = d_class_bytes(piece, records, c);
+        if (bytes + at + XCI_STREAM_LENGTH >= limit)
+            return XCI_GAP_CHUNK_MAX;
+        if (d_lane() == 0)
+            records.bytes[c] = (uint32_t)bytes;
+        at += (uint32_t)bytes + (c + 1 == class_count ? 0 : d_varint_bytes((uint32_t)bytes));
+    }
+    return at;
+}
+
+/* Changed elements of the chunk's width. */
+__device__ __forceinline__ uint32_t d_changes_of(const xci_gap_piece *piece) {
+    return d_count_changes(piece->call, piece->scratch, piece->index, piece->draft->width);
+}
+
+/* Where the chunk's records are to be; false: there is no room, and the call fails. */
+__device__ __forceinline__ bool d_take_records(const xci_gap_piece *piece,
+                                               xci_gap_records *records_out) {
+    const uint32_t changes = d_changes_of(piece);
+    const uint32_t words = d_record_words(changes, piece->draft->width);
+    unsigned long long at = 0;
+    if (d_lane() == 0)
+        at = atomicAdd(&piece->scratch->counters[1], (unsigned long long)words);
+    at = __shfl_sync(XCI_ALL, at, 0);
+    const bool fits = at + words <= piece->scratch->list_words;
+    if (d_lane() == 0 && fits)
+        piece->scratch->records[piece->index] = at;
+    else if (d_lane() == 0)
+        piece->scratch->counters[2] = 1;
+    *records_out = d_records_at(piece->scratch->lists + at, changes);
+    return fits;
+}
+
+/* Those that were made. */
+__device__ __forceinline__ xci_gap_records d_records_of(const xci_gap_piece *piece) {
+    return d_records_at(piece->scratch->lists + piece->scratch->records[piece->index],
+                        d_changes_of(piece));
+}
+
+__device__ __forceinline__ uint32_t d_recorded_bytes(const xci_gap_piece *piece,
+                                                     xci_gap_batch *batch, xci_gap_ranker *ranker) {
+    xci_gap_records records;
+    if (!d_take_records(piece, &records))
+        return XCI_GAP_CHUNK_MAX;
+    d_record_changes(ranker, batch, &piece->source, piece->draft, records);
+    return d_classes_bytes(piece, records);
+}
+
+/* ---- Dense blocks ---- */
+
+/* Bytes of a dense block, or XCI_GAP_CHUNK_MAX as above. */
+template <bool BESIDE>
+__device__ __forceinline__ uint32_t d_dense_bytes(const xci_gap_piece *piece) {
+    const uint32_t bytes = piece->source.bytes;
+    const uint32_t count = xci_gap_element_count(piece->draft->width, bytes);
+    uint32_t at = 0;
+#pragma unroll 1
+    for (uint32_t first = 0; first < count; first += XCI_GAP_SEGMENT) {
+        const uint32_t end = min(count, first + XCI_GAP_SEGMENT);
+        uint32_t bits = 0;
+#pragma unroll 1
+        for (uint32_t i = first + d_lane(); i < end; i += XCI_WARP) {
+            const xci_gap_code *code;
+            const uint64_t value = d_dense_value<BESIDE>(piece, i, &code);
+            bits += d_value_bits(code, value);
+        }
+        bits = d_sum(bits);
+        if (at + XCI_STREAM_LENGTH + bits / 8 >= bytes)
+            return XCI_GAP_CHUNK_MAX;
+        at += (bits + 7) / 8 + (end == count ? 0 : d_varint_bytes((bits + 7) / 8));
+    }
+    return at;
+}
+
+/* ---- Blocks ---- */
+
+/* A warp's, in shared memory. */
+typedef struct xci_gap_sizer {
+    xci_gap_batch batch;
+    xci_gap_ranker ranker; /* only where it is asked for */
+} xci_gap_sizer;
+
+__host__ __device__ static inline uint32_t xci_gap_sizer_bytes(bool beside) {
+    return (uint32_t)(beside ? sizeof(xci_gap_sizer) : sizeof(xci_gap_batch));
+}
+
+template <bool BESIDE>
+__device__ __forceinline__ uint64_t d_block_bytes(const xci_gap_piece *piece,
+                                                  xci_gap_sizer *sizer) {
+    if (piece->draft->dense)
+        return d_dense_bytes<BESIDE>(piece);
+    if (BESIDE && piece->draft->class_count > 1)
+        return d_recorded_bytes(piece, &sizer->batch, &sizer->ranker);
+    return d_stream_bytes<BESIDE>(piece, &sizer->batch);
+}
+
+/* A block of so many bytes, or a raw one if that is not smaller. */
+__device__ __forceinline__ void d_keep_block(const xci_gap_piece *piece, uint64_t bytes) {
+    const bool kept = bytes < piece->source.bytes;
+    xci_cuda_result *result = &piece->call->results[piece->index];
+    if (d_lane() != 0)
+        return;
+    result->block_codec = kept ? XORCAST_CODEC_GAP : XORCAST_CODEC_RAW;
+    result->block_bytes = kept ? (uint32_t)bytes : piece->source.bytes;
+}
+
+template <bool BESIDE>
+__global__ void __launch_bounds__(XCI_CHUNK_THREADS, 4)
+    k_gap_size(xci_cuda_gap_encode_call call, xci_gap_scratch scratch) {
+    XCI_SHARED_MEMORY(shared);
+    const uint32_t warp = threadIdx.x / XCI_WARP;
+    const uint64_t index = (uint64_t)blockIdx.x * XCI_CHUNK_WARPS + warp;
+    if (index >= call.count || scratch.counters[2] != 0)
+        return;
+    const uint32_t mark = scratch.drafts[index];
+    if (mark % (1u << XCI_DRAFT_BITS) == XCI_NO_DRAFT)
+        return;
+    const xci_gap_piece piece = d_piece_of(&call, &scratch, index, mark);
+    xci_gap_sizer *sizer =
+        (xci_gap_sizer *)((uint8_t *)shared + warp * xci_gap_sizer_bytes(BESIDE));
+    d_keep_block(&piece, d_block_bytes<BESIDE>(&piece, sizer));
+}
+
+#endif
