@@ -3,12 +3,13 @@
 
 #include "base/bytes.h"
 
-/* Steps double up to this, so that no more than this is taken beyond what is used. */
+/* Steps double up to this, so that no more than this is taken beyond what is used; less where it is
+ * known how much will be. */
 #define STEP_MIN (UINT64_C(1) << 20)
 #define STEP_MAX (UINT64_C(32) << 20)
 
 void xci_device_arena_open(xci_device_arena *arena, xorcast_context *context) {
-    *arena = (xci_device_arena){.context = context};
+    *arena = (xci_device_arena){.context = context, .step_most = STEP_MAX};
 }
 
 void xci_device_arena_close(xci_device_arena *arena) {
@@ -21,7 +22,8 @@ void xci_device_arena_close(xci_device_arena *arena) {
 }
 
 static xorcast_status add_segment(xci_device_arena *arena, uint64_t bytes) {
-    const uint64_t step = xci_min(xci_max(arena->total_bytes, STEP_MIN), STEP_MAX);
+    const uint64_t step = xci_min(xci_max(arena->total_bytes, STEP_MIN), arena->step_most);
+    const uint64_t likely = arena->likely - xci_min(arena->likely, arena->total_bytes);
     void *memory = arena->segments;
     const xorcast_status status =
         xci_reserve(arena->context, &memory, &arena->capacity_bytes,
@@ -29,13 +31,23 @@ static xorcast_status add_segment(xci_device_arena *arena, uint64_t bytes) {
     arena->segments = memory;
     TRY(status);
     xci_device_memory *segment = &arena->segments[arena->segment_count];
-    const uint64_t likely = arena->segment_count == 0 ? arena->likely : 0;
-    const uint64_t size = xci_max(xci_max(bytes, step), likely);
+    const uint64_t size = xci_max(bytes, likely > 0 ? likely : step);
     TRY(arena->for_engine ? xci_engine_allocate(arena->context, size, segment)
                           : xci_device_allocate(arena->context, size, segment));
     arena->total_bytes += segment->bytes;
     arena->segment_count++;
     return XORCAST_OK;
+}
+
+void xci_device_arena_expect(xci_device_arena *arena, uint64_t bytes) {
+    const uint64_t most = xci_max(bytes, arena->last_taken);
+    arena->likely = most + most / 256; /* the next version finds room too */
+    arena->step_most = STEP_MIN;
+}
+
+uint64_t xci_device_arena_room(const xci_device_arena *arena) {
+    return arena->open < arena->segment_count ? arena->segments[arena->open].bytes - arena->used
+                                              : 0;
 }
 
 xorcast_status xci_device_arena_take(xci_device_arena *arena, uint64_t bytes, uint8_t **at_out) {
@@ -62,6 +74,7 @@ void xci_device_arena_reset(xci_device_arena *arena) {
         arena->total_bytes -= last->bytes;
         xci_device_release(arena->context, last);
     }
+    arena->last_taken = arena->taken;
     arena->likely = arena->taken + arena->taken / 64; /* versions are about as large as the last */
     arena->open = arena->used = arena->taken = 0;
 }

@@ -18,6 +18,9 @@
 #define SLOT_PAYLOAD (UINT64_C(24) << 20)
 #define SLOT_BLOCKS UINT64_C(131072)
 #define FLAG_BYTES UINT64_C(64)
+/* What the manifest of a delta says of its size is believed up to this share of the weights. */
+#define BELIEVED_SHARE 16
+#define ROOM_MIN (UINT64_C(4) << 20) /* a smaller rest of the arena's memory is left */
 #define NEAR_BYTES UINT64_C(4096) /* that may be copied for nothing between two records */
 
 /* ---- Opening and closing ---- */
@@ -567,6 +570,7 @@ static bool place_record(const xci_device_loader *loader, xci_load_slot *slot,
         at = run->at + (uint64_t)(from - run->from);
     uint8_t *pinned = from == NULL ? slot->pinned.at + slot->pinned_bytes : NULL;
     if (slot->listed + record->block_count > slot->block_room ||
+        (at + room > slot->payload_most && slot->listed > 0) ||
         (from == NULL && slot->pinned_bytes + room > slot->payload_room) ||
         (run == NULL && slot->run_count == XCI_LOAD_RUNS))
         return false;
@@ -611,6 +615,12 @@ static xorcast_status plan(xci_device_loader *loader, xci_load_slot *slot,
     return place_payload(loader, slot);
 }
 
+/* Batches end where the arena's memory does, so that none of it is left. */
+static uint64_t payload_most(const xci_device_loader *loader) {
+    const uint64_t room = xci_device_arena_room(&loader->arena);
+    return room >= ROOM_MIN ? room - XCI_LOAD_ALIGNMENT : UINT64_MAX;
+}
+
 /* The next slot, once the device is done with it. */
 static xorcast_status open_slot(xci_device_loader *loader, xci_load_slot **slot_out) {
     xci_load_slot *slot = &loader->slots[loader->turn];
@@ -619,6 +629,7 @@ static xorcast_status open_slot(xci_device_loader *loader, xci_load_slot **slot_
     TRY(complete(loader, slot));
     TRY(xci_engine_begin(&loader->engine, &slot->engine, slot->block_room));
     slot->any_copied = false;
+    slot->payload_most = payload_most(loader);
     slot->listed = slot->payload_bytes = slot->pinned_bytes = slot->run_count = 0;
     atomic_store(&slot->skipped, 0);
     atomic_store(&slot->gap.record_count, 0);
@@ -626,8 +637,12 @@ static xorcast_status open_slot(xci_device_loader *loader, xci_load_slot **slot_
     return XORCAST_OK;
 }
 
-xorcast_status xci_device_load_begin(xci_device_loader *loader, uint64_t block_count) {
-    const uint64_t most = xci_min(block_count, loader->bundle->layout.chunk_count);
+xorcast_status xci_device_load_begin(xci_device_loader *loader, uint64_t block_count,
+                                     uint64_t bytes) {
+    const xorcast_layout *layout = &loader->bundle->layout;
+    const uint64_t most = xci_min(block_count, layout->chunk_count);
+    xci_device_arena_expect(&loader->arena, xci_min(bytes, layout->total_bytes / BELIEVED_SHARE) +
+                                                most * (XCI_LOAD_ALIGNMENT / 2));
     loader->listed = loader->taken = 0;
     loader->list_whole = true;
     for (unsigned i = 0; i <= XCI_LOAD_SLOTS; i++)

@@ -67,6 +67,7 @@ typedef struct xci_load_slot {
     uint64_t payload_room, block_room; /* what pinned and device were made for */
     uint64_t listed, payload_bytes;    /* of the batch so far: blocks, skipped ones too */
     uint64_t pinned_bytes;             /* of its payload, in pinned memory */
+    uint64_t payload_most;             /* what there is memory for */
     uint64_t count;                    /* blocks that are on the device */
     uint8_t *payload_at;               /* there */
     xci_engine_batch engine;           /* mode KEEP */
@@ -118,9 +119,10 @@ xorcast_status xci_device_loader_open(xci_device_loader *loader, xorcast_bundle 
                                       const xci_load_taker *taker);
 void xci_device_loader_close(xci_device_loader *loader);
 
-/* Mode KEEP: makes room for a list of about so many blocks, and what follows comes after what is on
- * the default stream now. Before the first record of a delta. */
-xorcast_status xci_device_load_begin(xci_device_loader *loader, uint64_t block_count);
+/* Mode KEEP: makes room for about so many blocks of so many bytes, and what follows comes after what
+ * is on the default stream now. Before the first record of a delta. */
+xorcast_status xci_device_load_begin(xci_device_loader *loader, uint64_t block_count,
+                                     uint64_t bytes);
 /* Adds records; their bytes are the caller's again afterwards. Work goes on behind the call.
  * `side`: NULL, or where another device has blocks of the records: they are copied from there, and
  * read until the end. */

@@ -136,8 +136,7 @@ uint64_t xci_load_record_room(const xci_device_loader *loader, const xci_record 
     const uint32_t ready = 1u << XORCAST_CODEC_RAW | 1u << XORCAST_CODEC_LZ4;
     uint64_t room = 0;
     if (record->codecs != 0 && (record->codecs & ~ready) == 0)
-        return xci_round_up(record->raw_bytes, XCI_LOAD_ALIGNMENT) +
-               (uint64_t)record->block_count * XCI_LOAD_ALIGNMENT;
+        return record->aligned_bytes;
     for (uint32_t i = 0; i < record->block_count; i++) {
         const xci_block *block = &record->blocks[i];
         const bool as_is =

@@ -6,7 +6,8 @@
 
 #include "delta/device_load.h"
 
-#define XCI_LOAD_ALIGNMENT 16u      /* of blocks; and as much may be read behind the last one */
+/* Of blocks; and as much may be read behind the last one. */
+#define XCI_LOAD_ALIGNMENT XCI_RECORD_ALIGNMENT
 #define XCI_LOAD_SKIPPED UINT64_MAX /* in place of an entry's chunk: nothing to do */
 
 /* The slot's table, in pinned memory. */

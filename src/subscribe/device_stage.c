@@ -79,7 +79,8 @@ xorcast_status xci_device_stage_begin(xci_stage *stage) {
     xci_device_loader *loader = stage->loader;
     loader->beside_old_weights = stage->info.needs_old_weights != 0;
     memset(stage->sums, 0, xci_context_threads(loader->context) * sizeof *stage->sums);
-    return xci_device_load_begin(loader, stage->info.counts.chunks_changed);
+    return xci_device_load_begin(loader, stage->info.counts.chunks_changed,
+                                 stage->info.chunk_encoded_bytes);
 }
 
 xorcast_status xci_device_stage_records(xci_stage *stage, xci_device_side *side) {
