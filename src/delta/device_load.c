@@ -307,15 +307,35 @@ static xorcast_status send_run(xci_device_loader *loader, const xci_load_slot *s
         "copy blocks");
 }
 
+/* Moves the blocks of a loose batch together, and gives them their places on the device. */
+static xorcast_status pack(xci_device_loader *loader, xci_load_slot *slot) {
+    xci_cuda_block *table = xci_load_table(slot);
+    uint64_t at = 0;
+    slot->payload_bytes = 0;
+    for (uint64_t i = 0; i < slot->count; i++)
+        slot->payload_bytes += xci_round_up(table[i].block_bytes, XCI_LOAD_ALIGNMENT);
+    TRY(place_payload(loader, slot));
+    for (uint64_t i = 0; i < slot->count; i++) {
+        memmove(slot->pinned.at + at, table[i].bytes, table[i].block_bytes);
+        table[i].bytes = slot->payload_at + at;
+        at += xci_round_up(table[i].block_bytes, XCI_LOAD_ALIGNMENT);
+    }
+    slot->runs[0] = (xci_load_run){.from = slot->pinned.at, .bytes = at};
+    slot->run_count = 1;
+    return XORCAST_OK;
+}
+
 /* Sends a batch whose payload is in the slot's pinned memory. */
 static xorcast_status launch(xci_device_loader *loader, xci_load_slot *slot) {
     xorcast_context *context = loader->context;
     const xci_device *device = context->shared->device;
     squeeze(slot);
-    if (!slot->any_copied) /* what comes from a device was not looked at here */
-        xci_engine_sort(&loader->engine, &slot->engine, xci_load_table(slot), slot->count);
     if (slot->count == 0 && atomic_load(&slot->gap.record_count) == 0)
         return XORCAST_OK;
+    if (slot->loose)
+        TRY(pack(loader, slot));
+    if (!slot->any_copied) /* what comes from a device was not looked at here */
+        xci_engine_sort(&loader->engine, &slot->engine, xci_load_table(slot), slot->count);
     TRY(place_table(loader, slot));
     *any_bad(slot) = 0;
     slot->busy = true; /* also if only a part of what follows gets onto the streams */
@@ -481,12 +501,10 @@ static xorcast_status make_rejected_ready(xci_device_loader *loader, const xci_l
                    device->ops->stream_wait(device->handle, slot->stream));
         job.done = done;
         slot->listed = count;
-        slot->payload_bytes = count * room;
+        slot->loose = true;
+        slot->payload_at = slot->pinned.at;
         atomic_store(&slot->skipped, 0);
-        TRY(place_payload(loader, slot));
         TRY(xci_pool_run(loader->context->shared->pool, count, ready_block, &job));
-        slot->runs[0] = (xci_load_run){.from = slot->pinned.at, .bytes = slot->payload_bytes};
-        slot->run_count = 1;
         TRY(launch(loader, slot));
         TRY(take_ready(loader, slot));
     }
@@ -543,7 +561,8 @@ static const uint8_t *elsewhere(const xci_device_loader *loader, const xci_recor
 }
 
 bool xci_device_load_elsewhere(const xci_device_loader *loader, const xci_record *record) {
-    return elsewhere(loader, record, xci_load_record_room(loader, record)) != NULL;
+    bool loose;
+    return elsewhere(loader, record, xci_load_record_room(loader, record, &loose)) != NULL;
 }
 
 /* The last run, if what comes from `from` next can lie in it: bytes that are near each other in one
@@ -562,7 +581,7 @@ static xci_load_run *open_run(xci_load_slot *slot, const uint8_t *from, uint64_t
 
 /* Gives a record that takes `room` its place behind those that are there; false: it has none. */
 static bool place_record(const xci_device_loader *loader, xci_load_slot *slot,
-                         const xci_record *record, uint64_t room) {
+                         const xci_record *record, uint64_t room, bool loose) {
     const uint8_t *from = elsewhere(loader, record, room);
     xci_load_run *run = open_run(slot, from, room);
     uint64_t at = slot->payload_bytes;
@@ -570,6 +589,7 @@ static bool place_record(const xci_device_loader *loader, xci_load_slot *slot,
         at = run->at + (uint64_t)(from - run->from);
     uint8_t *pinned = from == NULL ? slot->pinned.at + slot->pinned_bytes : NULL;
     if (slot->listed + record->block_count > slot->block_room ||
+        (slot->listed > 0 && loose != slot->loose) ||
         (at + room > slot->payload_most && slot->listed > 0) ||
         (from == NULL && slot->pinned_bytes + room > slot->payload_room) ||
         (run == NULL && slot->run_count == XCI_LOAD_RUNS))
@@ -583,6 +603,7 @@ static bool place_record(const xci_device_loader *loader, xci_load_slot *slot,
     run->bytes = at + room - run->at;
     slot->items[slot->item_count++] = (xci_load_item){record, pinned, at, slot->listed};
     slot->pinned_bytes += from == NULL ? room : 0;
+    slot->loose = loose;
     slot->any_copied |= from != NULL;
     slot->payload_bytes = at + room;
     slot->listed += record->block_count;
@@ -599,7 +620,8 @@ static xorcast_status plan(xci_device_loader *loader, xci_load_slot *slot,
     slot->item_count = 0;
     for (; next < count && slot->item_count < XCI_LOAD_RECORDS; next++) {
         const xci_record *record = &records[next];
-        const uint64_t room = xci_load_record_room(loader, record);
+        bool loose;
+        const uint64_t room = xci_load_record_room(loader, record, &loose);
         if (record->block_count > bundle->group_chunks_max)
             FAIL(loader->context, XORCAST_DATA_CORRUPT,
                  "group %llu cannot have %u chunks; fetch the delta again",
@@ -608,11 +630,12 @@ static xorcast_status plan(xci_device_loader *loader, xci_load_slot *slot,
             TRY(reserve_slot(loader, slot, room, record->block_count));
         if (xci_load_gap_here(loader, record))
             TRY(xci_load_gap_reserve(loader, slot, slot->block_room));
-        if (!place_record(loader, slot, record, room))
+        if (!place_record(loader, slot, record, room, loose))
             break;
     }
     *next_out = next;
-    return place_payload(loader, slot);
+    slot->payload_at = slot->pinned.at;
+    return slot->loose ? XORCAST_OK : place_payload(loader, slot);
 }
 
 /* Batches end where the arena's memory does, so that none of it is left. */
@@ -628,7 +651,7 @@ static xorcast_status open_slot(xci_device_loader *loader, xci_load_slot **slot_
     loader->turn = (loader->turn + 1) % XCI_LOAD_SLOTS;
     TRY(complete(loader, slot));
     TRY(xci_engine_begin(&loader->engine, &slot->engine, slot->block_room));
-    slot->any_copied = false;
+    slot->any_copied = slot->loose = false;
     slot->payload_most = payload_most(loader);
     slot->listed = slot->payload_bytes = slot->pinned_bytes = slot->run_count = 0;
     atomic_store(&slot->skipped, 0);

@@ -69,7 +69,7 @@ typedef struct xci_load_slot {
     uint64_t pinned_bytes;             /* of its payload, in pinned memory */
     uint64_t payload_most;             /* what there is memory for */
     uint64_t count;                    /* blocks that are on the device */
-    uint8_t *payload_at;               /* there */
+    uint8_t *payload_at; /* there; of a loose batch that is loaded, in pinned memory */
     xci_engine_batch engine;           /* mode KEEP */
     xci_cuda_block *table_at;          /* there */
     atomic_uint_fast64_t skipped;      /* of those listed */
@@ -81,6 +81,7 @@ typedef struct xci_load_slot {
     xci_load_run runs[XCI_LOAD_RUNS];
     uint32_t run_count;
     bool any_copied;
+    bool loose; /* blocks of the batch take less than their rooms */
     xci_load_gap gap;
 } xci_load_slot;
 

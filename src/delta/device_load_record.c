@@ -130,11 +130,13 @@ static void close_gap(xci_load_slot *slot, const xci_record *record, const uint8
 
 /* ---- One record ---- */
 
-uint64_t xci_load_record_room(const xci_device_loader *loader, const xci_record *record) {
+uint64_t xci_load_record_room(const xci_device_loader *loader, const xci_record *record,
+                              bool *loose_out) {
     const xorcast_bundle *bundle = loader->bundle;
     const bool gap_here = xci_load_gap_here(loader, record);
     const uint32_t ready = 1u << XORCAST_CODEC_RAW | 1u << XORCAST_CODEC_LZ4;
     uint64_t room = 0;
+    *loose_out = !bundle->complete && !gap_here;
     if (record->codecs != 0 && (record->codecs & ~ready) == 0)
         return record->aligned_bytes;
     for (uint32_t i = 0; i < record->block_count; i++) {
@@ -142,6 +144,7 @@ uint64_t xci_load_record_room(const xci_device_loader *loader, const xci_record 
         const bool as_is =
             device_codec(block->codec) || (gap_here && block->codec == XORCAST_CODEC_GAP);
         const uint64_t bytes = as_is ? block->bytes : xci_load_block_room(bundle);
+        *loose_out = *loose_out || (!as_is && !gap_here);
         room += xci_round_up(bytes, XCI_LOAD_ALIGNMENT);
     }
     return room + (gap_here ? xci_round_up(record->params_bytes, XCI_LOAD_ALIGNMENT) : 0);
