@@ -13,8 +13,8 @@
 #include "delta/device_load_gap.h"
 #include "delta/device_load_record.h"
 
-/* Of a batch, unless a group needs more or the bundle less. Own blocks go back to a shadow, which
- * is rare: an eighth will do. */
+/* Of a batch, unless a group needs more or the bundle less. What is applied at once is rare, and
+ * takes device memory that is not kept: an eighth will do. */
 #define SLOT_PAYLOAD (UINT64_C(24) << 20)
 #define SLOT_BLOCKS UINT64_C(131072)
 #define FLAG_BYTES UINT64_C(64)
@@ -110,7 +110,7 @@ static xorcast_status open_parts(xci_device_loader *loader) {
         TRY(open_slot_stream(loader, i));
     }
     const xorcast_bundle *bundle = loader->bundle;
-    const uint64_t share = loader->mode == XCI_LOAD_APPLY_OWN ? 8 : 1;
+    const uint64_t share = loader->mode == XCI_LOAD_KEEP ? 1 : 8;
     const uint64_t blocks = xci_min(SLOT_BLOCKS / share, bundle->layout.chunk_count);
     for (unsigned i = 0; i < XCI_LOAD_SLOTS; i++)
         TRY(reserve_slot(loader, &loader->slots[i], payload_room(bundle) / share,

@@ -109,7 +109,8 @@ static void touch_chunk(touch how, const xci_cuda_places *places, uint64_t chunk
     }
     if (places->window_first == NULL)
         fake_stop("a chunk without a place in a table without windows");
-    const uint32_t *first = fake_real(&places->window_first[chunk], 2 * sizeof *first);
+    const uint32_t *first =
+        fake_real(&places->window_first[chunk - places->window_base], 2 * sizeof *first);
     for (uint32_t i = first[1]; i-- > first[0];) {
         const xci_cuda_window *w = fake_real(&places->windows[i], sizeof *w);
         if (w->row_count == 0 || (i > first[0] && w->offset < w[-1].offset))

@@ -41,13 +41,15 @@ typedef struct xci_cuda_window {
 } xci_cuda_window;
 
 /* Where the bytes of each chunk are: `direct[i]` if they lie in one piece, else NULL, and then in
- * windows [window_first[i], window_first[i + 1]), in rising order of `offset`. Bytes in no window
+ * windows [window_first[i - b], window_first[i - b + 1]), b the first chunk that the table has, in
+ * rising order of `offset`. Bytes in no window
  * are nowhere: skipped. Bytes in several (replicas) are the same in all; they are read from the
  * first and written to all. */
 typedef struct xci_cuda_places {
     uint8_t *const *direct;
     const uint32_t *window_first; /* NULL: every chunk is direct */
     const xci_cuda_window *windows;
+    uint64_t window_base; /* chunks before it are direct, and not in window_first */
 } xci_cuda_places;
 
 typedef struct xci_cuda_grid {
