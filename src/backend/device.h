@@ -19,7 +19,7 @@
 #include "backend/cuda/cuda_kernels.h"
 #include "base/context.h"
 
-#define XCI_DEVICE_ABI 2u /* of the table and of the structures that go through it */
+#define XCI_DEVICE_ABI 3u /* of the table and of the structures that go through it */
 
 typedef struct xci_device_about {
     char name[64];
@@ -92,9 +92,11 @@ typedef struct xci_device_ops {
     /* Any memory on either side; the bytes are there when it returns. Does not wait for other
      * streams. */
     int (*copy_now)(void *device, void *to, const void *from, uint64_t bytes);
-    /* From memory of another device of the same table; `stream` is of `device`, where `to` lies. */
-    int (*copy_peer)(void *device, void *to, void *from_device, const void *from, uint64_t bytes,
-                     void *stream);
+    /* From memory of another device of the same table, or of this one; `stream` is of `device`. All
+     * addresses and sizes are multiples of 16. `moves` lie in pinned memory, and stay as they are
+     * until the work is done. */
+    int (*copy_peer_many)(void *device, void *from_device, const xci_cuda_move *moves,
+                          uint64_t count, void *stream);
     int (*fill)(void *device, void *to, uint8_t value, uint64_t bytes, void *stream);
 
     /* One batch for the Decompression Engine. `jobs` stay as they are until the work is done. After

@@ -99,7 +99,7 @@ static xorcast_status place_block(xci_device_loader *loader, xci_load_worker *wo
         if (count == 0)
             return xci_load_skip(slot, entry);
     }
-    memcpy(item->pinned + *at, bytes, count);
+    memcpy(slot->pinned.at + item->at + *at, bytes, count);
     *entry = (xci_cuda_block){slot->payload_at + item->at + *at, count, codec, chunk->index};
     if (slot->engine.wanted)
         slot->engine.forms[entry - xci_load_table(slot)] = (uint8_t)xci_engine_form(
@@ -114,7 +114,7 @@ static xorcast_status place_gap(xci_device_loader *loader, xci_load_slot *slot,
                                 const uint8_t *bytes, uint64_t *at, xci_load_gap_list *list) {
     if (block->element_bytes != element_bytes)
         return xci_load_bad_chunk(loader->bundle, chunk, "its elements have another width");
-    memcpy(list->item->pinned + *at, bytes, block->bytes);
+    memcpy(slot->pinned.at + list->item->at + *at, bytes, block->bytes);
     xci_load_gap_add(slot, list, slot->payload_at + list->item->at + *at, block->bytes, chunk);
     *at += xci_round_up(block->bytes, XCI_LOAD_ALIGNMENT);
     return XORCAST_OK;
@@ -123,7 +123,7 @@ static xorcast_status place_gap(xci_device_loader *loader, xci_load_slot *slot,
 /* The parameters of a record, `bytes`, go behind its blocks. */
 static void close_gap(xci_load_slot *slot, const xci_record *record, const uint8_t *bytes,
                       uint64_t at, const xci_load_gap_list *list) {
-    memcpy(list->item->pinned + at, bytes, record->params_bytes);
+    memcpy(slot->pinned.at + list->item->at + at, bytes, record->params_bytes);
     xci_load_gap_close(slot, list, slot->payload_at + list->item->at + at,
                        (uint32_t)record->params_bytes, bytes[0]);
 }
@@ -162,7 +162,8 @@ static xorcast_status no_such_chunk(const xorcast_bundle *bundle, const xci_reco
             record->blocks[index].chunk);
 }
 
-/* Lists the blocks of a record that come from another device, where they follow each other. */
+/* Lists the blocks of a record that come from another device, where they follow each other, as they
+ * do here. */
 static xorcast_status list_record(const xci_device_loader *loader, const xci_load_slot *slot,
                                   const xci_load_item *item) {
     xorcast_bundle *bundle = loader->bundle;
@@ -170,7 +171,8 @@ static xorcast_status list_record(const xci_device_loader *loader, const xci_loa
     const uint64_t first = bundle->group_first[record->group],
                    end = bundle->group_first[record->group + 1];
     xci_cuda_block *entry = &xci_load_table(slot)[item->first];
-    const uint8_t *at = slot->payload_at + item->at;
+    uint8_t *at = slot->payload_at + slot->pinned_bytes + item->at;
+    item->move->to = at;
     uint64_t tensor_end = 0; /* chunks before it are of the same tensor */
     uint32_t element_bytes = 0;
     for (uint32_t i = 0; i < record->block_count; i++, entry++) {
@@ -194,7 +196,7 @@ static xorcast_status list_record(const xci_device_loader *loader, const xci_loa
 
 xorcast_status xci_load_record(xci_device_loader *loader, xci_load_slot *slot,
                                const xci_load_item *item, uint32_t worker_index) {
-    if (item->pinned == NULL)
+    if (item->move != NULL)
         return list_record(loader, slot, item);
     xorcast_bundle *bundle = loader->bundle;
     xci_load_worker *worker = &loader->workers[worker_index];

@@ -30,16 +30,6 @@ int fake_copy_now(void *device, void *to, const void *from, uint64_t bytes) {
     return error != 0 ? error : run_copy(&work);
 }
 
-int fake_copy_peer(void *device, void *to, void *from_device, const void *from, uint64_t bytes,
-                   void *stream) {
-    uint64_t owned = 0;
-    const int error = fake_owns(from_device, from, &owned);
-    if (error == 0 && owned == 0)
-        fake_stop("a copy from a device that does not own the memory");
-    fake_count_peer_bytes(bytes);
-    return error != 0 ? error : fake_copy(device, to, from, bytes, stream);
-}
-
 static int run_fill(fake_work *work) {
     const uint64_t bytes = work->call.fill.bytes;
     if (bytes > 0)
@@ -64,6 +54,22 @@ static int run_copy_many(fake_work *work) {
 int fake_copy_many(void *device, const xci_cuda_move *moves, uint64_t count, void *stream) {
     const fake_work work = {.run = run_copy_many, .call.many = {moves, count}};
     return fake_put(device, stream, &work);
+}
+
+int fake_copy_peer_many(void *device, void *from_device, const xci_cuda_move *moves, uint64_t count,
+                        void *stream) {
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t owned = 0;
+        const int error = fake_owns(from_device, moves[i].from, &owned);
+        if (error != 0)
+            return error;
+        if (owned < moves[i].bytes)
+            fake_stop("a copy from a device that does not own the memory");
+        if (((uintptr_t)moves[i].from | (uintptr_t)moves[i].to | moves[i].bytes) % 16 != 0)
+            fake_stop("a copy of other than whole vectors");
+        fake_count_peer_bytes(moves[i].bytes);
+    }
+    return fake_copy_many(device, moves, count, stream);
 }
 
 /* ---- A chunk and its places ---- */

@@ -257,6 +257,9 @@ typedef struct xci_cuda_move {
     uint64_t bytes;
 } xci_cuda_move;
 int xci_cuda_copy_many(const xci_cuda_move *moves, uint64_t count, void *stream);
+/* The same where all addresses and sizes are multiples of 16; sources may be memory of a GPU that
+ * this one reaches, `moves` pinned host memory. */
+int xci_cuda_copy_aligned(const xci_cuda_move *moves, uint64_t count, void *stream);
 
 #ifdef __cplusplus
 }
