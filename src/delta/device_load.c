@@ -2,7 +2,7 @@
  *
  *     pinned memory of a slot:  payload | table of blocks | results | any_bad | moves
  *     device memory of a slot:  table of blocks | payload
- *                               lengths of lists, if the payload is kept */
+ *                               notes of check, if the payload is kept */
 #include "delta/device_load.h"
 
 #include <string.h>
@@ -255,9 +255,9 @@ static xci_cuda_block_call call_of(const xci_device_loader *loader, const xci_lo
                                  .blocks = slot->table_at,
                                  .count = slot->count,
                                  .results = results_of(slot),
-                                 .list_bytes = loader->mode == XCI_LOAD_KEEP
-                                                   ? (uint32_t *)(void *)slot->device.at
-                                                   : NULL,
+                                 .notes = loader->mode == XCI_LOAD_KEEP
+                                              ? (uint32_t *)(void *)slot->device.at
+                                              : NULL,
                                  .any_bad = any_bad(slot)};
 }
 

@@ -67,7 +67,7 @@ struct device_cases {
     device_table<xci_cuda_window> windows;
     device_table<xci_cuda_block> blocks;
     device_table<xci_cuda_result> results;
-    device_table<uint32_t> list_bytes, any_bad, gate;
+    device_table<uint32_t> notes, any_bad, gate;
     device_table<uint64_t> progress;
     xci_cuda_block_call call;
 };
@@ -138,7 +138,7 @@ static device_cases *to_device(case_list &list) {
     d->call.blocks = d->blocks.at;
     d->call.count = list.cases.size();
     d->call.results = d->results.at;
-    d->call.list_bytes = d->list_bytes.at;
+    d->call.notes = d->notes.at;
     d->call.any_bad = d->any_bad.at;
     d->call.gate = d->gate.at;
     d->call.progress = d->progress.at;

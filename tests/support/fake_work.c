@@ -247,13 +247,13 @@ static int run_check(fake_work *work) {
     const xci_cuda_block_call *call = &work->call.block;
     const xci_cuda_block *blocks = fake_real(call->blocks, call->count * sizeof *blocks);
     xci_cuda_result *results = fake_real(call->results, call->count * sizeof *results);
-    uint32_t *list_bytes = call->list_bytes != NULL
-                               ? fake_real(call->list_bytes, call->count * sizeof *list_bytes)
+    uint32_t *notes = call->notes != NULL
+                               ? fake_real(call->notes, call->count * sizeof *notes)
                                : NULL;
     for (uint64_t i = 0; i < call->count; i++) {
         check_block(call, &blocks[i], NULL, &results[i]);
-        if (list_bytes != NULL)
-            list_bytes[i] = results[i].list_bytes;
+        if (notes != NULL)
+            notes[i] = results[i].list_bytes;
         mark_bad(call, &results[i]);
     }
     return 0;
@@ -300,13 +300,13 @@ static void make_list(xci_cuda_block *block, const uint8_t *mask, uint32_t bytes
 static int run_prepare(fake_work *work) {
     const xci_cuda_block_call *call = &work->call.block;
     xci_cuda_block *blocks = fake_real(call->blocks, call->count * sizeof *blocks);
-    const uint32_t *list_bytes = fake_real(call->list_bytes, call->count * sizeof *list_bytes);
+    const uint32_t *notes = fake_real(call->notes, call->count * sizeof *notes);
     for (uint64_t i = 0; i < call->count; i++) {
-        if (list_bytes[i] == 0)
+        if (notes[i] == 0)
             continue;
         const uint32_t bytes = fake_chunk_of(&call->grid, blocks[i].chunk).bytes;
         uint8_t *mask = mask_of(&blocks[i], bytes);
-        make_list(&blocks[i], mask, bytes, list_bytes[i]);
+        make_list(&blocks[i], mask, bytes, notes[i]);
         free(mask);
     }
     return 0;

@@ -123,8 +123,8 @@ typedef struct xci_cuda_block_call {
                                      be read up to 16 bytes beyond each block's end */
     uint64_t count;
     xci_cuda_result *results; /* of check: `count`, in device or pinned host memory */
-    /* The same as in the results, in device memory, for prepare; NULL: there will be none. */
-    uint32_t *list_bytes;
+    /* What check notes for prepare, `count`, in device memory; NULL: there will be no prepare. */
+    uint32_t *notes;
     uint32_t *any_bad; /* device or pinned: check makes it 1 if a block is damaged; or NULL */
     const uint32_t *gate;
     uint64_t *progress;
