@@ -3,8 +3,8 @@
 
 #include "base/bytes.h"
 
-/* Steps double up to this, so that no more than this is taken beyond what is used; where it is known
- * how much will be, what is beyond it is little. */
+/* Steps double up to this, so that no more than this is taken beyond what is used; where it is
+ * known how much will be, what is beyond it is little. */
 #define STEP_MIN (UINT64_C(1) << 20)
 #define STEP_MAX (UINT64_C(32) << 20)
 #define STEP_BEYOND (UINT64_C(64) << 10)
@@ -51,9 +51,11 @@ static xorcast_status add_segment(xci_device_arena *arena, uint64_t bytes) {
 
 void xci_device_arena_expect(xci_device_arena *arena, uint64_t bytes) {
     const uint64_t most = xci_max(bytes, arena->last_taken);
+    /* What is too small would stay beside what comes in one piece. */
     if (arena->total_bytes < most)
-        release_from(arena, 0); /* or it would be too small for what comes in one piece */
-    arena->likely = most + most / 512; /* the next version finds room too */
+        release_from(arena, 0);
+    /* The next version finds room too. */
+    arena->likely = most + most / 512;
     arena->step_most = STEP_BEYOND;
 }
 

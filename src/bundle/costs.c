@@ -27,7 +27,7 @@
 #define BATCH_BLOCKS UINT64_C(131072)
 #define BATCH_PINNED 200u /* of a block, 112 of them where there are gap blocks */
 #define BATCH_DEVICE 140u /* likewise, and 24 where the list of a version is not in one piece */
-#define OWN_BATCH (UINT64_C(6) << 20) /* of blocks that are applied at once */
+#define OWN_BATCH (UINT64_C(6) << 20)        /* of blocks that are applied at once */
 #define ENGINE_WINDOW (UINT64_C(33) << 20)   /* masks, where there is a Decompression Engine */
 #define SCAN_BYTES (UINT64_C(1) << 20)
 #define DEVICE_ROUNDING UINT64_C(65536)

@@ -81,9 +81,8 @@ static xorcast_status open_slot_stream(xci_device_loader *loader, unsigned index
     if (loader->mode != XCI_LOAD_KEEP || loader->engine.able || index == XCI_LOAD_SLOTS)
         return XORCAST_OK;
     slot->stream = NULL;
-    return xci_device_result(loader->context,
-                             device->ops->stream_open(device->handle, &slot->stream),
-                             "make a stream");
+    return xci_device_result(
+        loader->context, device->ops->stream_open(device->handle, &slot->stream), "make a stream");
 }
 
 static xorcast_status open_parts(xci_device_loader *loader) {
@@ -250,15 +249,14 @@ static xorcast_status place_table(xci_device_loader *loader, xci_load_slot *slot
 }
 
 static xci_cuda_block_call call_of(const xci_device_loader *loader, const xci_load_slot *slot) {
-    return (xci_cuda_block_call){.grid = loader->map->grid,
-                                 .places = loader->map->places,
-                                 .blocks = slot->table_at,
-                                 .count = slot->count,
-                                 .results = results_of(slot),
-                                 .notes = loader->mode == XCI_LOAD_KEEP
-                                              ? (uint32_t *)(void *)slot->device.at
-                                              : NULL,
-                                 .any_bad = any_bad(slot)};
+    return (xci_cuda_block_call){
+        .grid = loader->map->grid,
+        .places = loader->map->places,
+        .blocks = slot->table_at,
+        .count = slot->count,
+        .results = results_of(slot),
+        .notes = loader->mode == XCI_LOAD_KEEP ? (uint32_t *)(void *)slot->device.at : NULL,
+        .any_bad = any_bad(slot)};
 }
 
 static xorcast_status send_table(xci_device_loader *loader, const xci_load_slot *slot,
@@ -292,9 +290,9 @@ static xorcast_status start_apply(xci_device_loader *loader, const xci_load_slot
 static xorcast_status place_payload(xci_device_loader *loader, xci_load_slot *slot) {
     slot->payload_at = slot->device.at + table_bytes(slot->block_room);
     return loader->mode == XCI_LOAD_KEEP
-               ? xci_device_arena_take(
-                     &loader->arena, slot->pinned_bytes + slot->copied_bytes + XCI_LOAD_ALIGNMENT,
-                     &slot->payload_at)
+               ? xci_device_arena_take(&loader->arena,
+                                       slot->pinned_bytes + slot->copied_bytes + XCI_LOAD_ALIGNMENT,
+                                       &slot->payload_at)
                : XORCAST_OK;
 }
 

@@ -113,8 +113,8 @@ xorcast_status xci_device_loader_open(xci_device_loader *loader, xorcast_bundle 
                                       const xci_load_taker *taker);
 void xci_device_loader_close(xci_device_loader *loader);
 
-/* Mode KEEP: makes room for about so many blocks of so many bytes, and what follows comes after what
- * is on the default stream now. Before the first record of a delta. */
+/* Mode KEEP: makes room for about so many blocks of so many bytes, and what follows comes after
+ * what is on the default stream now. Before the first record of a delta. */
 xorcast_status xci_device_load_begin(xci_device_loader *loader, uint64_t block_count,
                                      uint64_t bytes);
 /* Adds records; their bytes are the caller's again afterwards. Work goes on behind the call.

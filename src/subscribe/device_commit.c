@@ -59,8 +59,7 @@ static xorcast_status send_list(xci_device_commit *commit, const xci_stage *stag
     xorcast_status status = XORCAST_OK;
     if (bytes > 0)
         status = xci_device_result(
-            context, device->ops->copy_now(device->handle, list->at, table, bytes),
-            "copy a table");
+            context, device->ops->copy_now(device->handle, list->at, table, bytes), "copy a table");
     xci_release(context, memory);
     commit->blocks = (const xci_cuda_block *)(const void *)list->at;
     return status;

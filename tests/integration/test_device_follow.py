@@ -3,8 +3,8 @@
 checkpoints are loaded straight into it, published from it, followed in it and written back, and
 the files are the publisher's.
 
-On the stand-in for a GPU, or in the kit (tests/gpu/run_kit.py) on a GPU: XORCAST_PLUGIN_PATH, or else
-XORCAST_STANDIN, is the folder of the plug-in, XORCAST_TEST_BYTES the size of a checkpoint.
+On the stand-in for a GPU, or in the kit (tests/gpu/run_kit.py) on a GPU: XORCAST_PLUGIN_PATH, or
+else XORCAST_STANDIN, is the folder of the plug-in, XORCAST_TEST_BYTES the size of a checkpoint.
 """
 
 import os

@@ -20,7 +20,7 @@
 #define CHUNK_PADDING 15u
 #define BATCHES (4 * UINT64_C(131072)) /* blocks under way; 4 bytes each */
 #define SCANS (2 * UINT64_C(65536))    /* chunks of an audit under way; 16 bytes each */
-#define ROUNDING (UINT64_C(72) << 10) /* 64 KiB of them beyond what the manifest said */
+#define ROUNDING (UINT64_C(72) << 10)  /* 64 KiB of them beyond what the manifest said */
 
 static uint64_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
@@ -42,7 +42,7 @@ static void test_bar(void **state) {
     assert_true(scratch(426 << 20, 848389, 8) <= 64 << 20);
 }
 
-/* And for gap blocks, whose forms get places of their own: up to an eighth is left between these. */
+/* And for gap blocks, whose forms get places of their own: an eighth may be left between these. */
 static uint64_t gap_scratch(uint64_t staged, uint64_t chunks) {
     return chunks * CHUNK_PADDING + GAP_TABLES * least(BATCHES, 4 * chunks) + staged / 8;
 }
@@ -84,9 +84,9 @@ static void open_session(session *s, const char *url, bool trainer_on_device,
     s->sampler = test_device_context(2);
     device_model_create(s->sampler, &s->live, &s->published);
     s->to = model_bundle(s->sampler, &s->live, CHUNK, 99);
-    assert_int_equal(xorcast_subscriber_open(s->to, xorcast_publisher_url(s->publisher), NULL,
-                                             &s->subscriber),
-                     XORCAST_OK);
+    assert_int_equal(
+        xorcast_subscriber_open(s->to, xorcast_publisher_url(s->publisher), NULL, &s->subscriber),
+        XORCAST_OK);
 }
 
 static void close_session(session *s) {
@@ -152,8 +152,9 @@ static void run(const char *url, bool trainer_on_device, uint32_t codec, bool be
                                (codec == XORCAST_CODEC_GAP ? gap_scratch(largest, s.chunks) : 0);
         xorcast_context_memory(s.sampler, &memory);
         if (memory.device_high_water_bytes > bound)
-            print_message("%s, codec %u, step %u: %llu bytes, %llu staged, %llu chunks\n", url, codec,
-                          (unsigned)i + 1, (unsigned long long)memory.device_high_water_bytes,
+            print_message("%s, codec %u, step %u: %llu bytes, %llu staged, %llu chunks\n", url,
+                          codec, (unsigned)i + 1,
+                          (unsigned long long)memory.device_high_water_bytes,
                           (unsigned long long)largest, (unsigned long long)s.chunks);
         assert_true(memory.device_high_water_bytes <= bound);
     }

@@ -247,9 +247,8 @@ static int run_check(fake_work *work) {
     const xci_cuda_block_call *call = &work->call.block;
     const xci_cuda_block *blocks = fake_real(call->blocks, call->count * sizeof *blocks);
     xci_cuda_result *results = fake_real(call->results, call->count * sizeof *results);
-    uint32_t *notes = call->notes != NULL
-                               ? fake_real(call->notes, call->count * sizeof *notes)
-                               : NULL;
+    uint32_t *notes =
+        call->notes != NULL ? fake_real(call->notes, call->count * sizeof *notes) : NULL;
     for (uint64_t i = 0; i < call->count; i++) {
         check_block(call, &blocks[i], NULL, &results[i]);
         if (notes != NULL)

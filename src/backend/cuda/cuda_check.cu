@@ -67,9 +67,10 @@ static __device__ __forceinline__ bool d_check_block(xci_cuda_checker *checker,
     return true;
 }
 
-/* Of the call's blocks, one for each GROUP threads of thread block `part`, if it is for so many. */
+/* One of the blocks for each GROUP threads of thread block `part`, if it is for so many. */
 template <uint32_t GROUP>
-static __device__ __forceinline__ void d_check_part(const xci_cuda_block_call &call, uint32_t part) {
+static __device__ __forceinline__ void d_check_part(const xci_cuda_block_call &call,
+                                                    uint32_t part) {
     const uint64_t index = (uint64_t)part * (THREADS / GROUP) + threadIdx.x / GROUP;
     const uint32_t lane = threadIdx.x % GROUP;
     if (index >= call.count)

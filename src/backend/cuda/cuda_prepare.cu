@@ -1,6 +1,6 @@
 /* prepare: LZ4 blocks that check found good become lists of changed bytes, written over them. A
- * group of threads has a block, as in check: it reads its next words, puts their entries in a ring in
- * shared memory, and writes those that go where the block has been read. That the ring does not
+ * group of threads has a block, as in check: it reads its next words, puts their entries in a ring
+ * in shared memory, and writes those that go where the block has been read. That the ring does not
  * overflow is what check has found out. */
 #include "backend/cuda/cuda_group.cuh"
 #include "backend/cuda/cuda_kernels.h"
