@@ -21,10 +21,13 @@
 #define PIECE_SCRATCH (UINT64_C(288) << 20)
 #define PIECE_TABLES (UINT64_C(112) * 65536)
 #define KEPT_SHARE 16u /* of the weights, for subscribers in the process */
-#define BATCH_PAYLOAD                                                                              \
-    (UINT64_C(36) << 20) /* blocks of a batch that is loaded, of three at a time */
-#define BATCH_TABLES (UINT64_C(200) * 73728) /* 112 of them where there are gap blocks */
-#define OWN_BATCH (UINT64_C(5) << 20)        /* of blocks that go back, three at a time */
+/* A batch that is loaded, of four at a time and one that the host had to make ready. */
+#define BATCHES 5u
+#define BATCH_PAYLOAD (UINT64_C(24) << 20)
+#define BATCH_BLOCKS UINT64_C(131072)
+#define BATCH_PINNED 200u /* of a block, 112 of them where there are gap blocks */
+#define BATCH_DEVICE 140u /* likewise, and 24 where the list of a version is not in one piece */
+#define OWN_BATCH (UINT64_C(6) << 20)        /* of blocks that are applied at once */
 #define ENGINE_WINDOW (UINT64_C(33) << 20)   /* masks, where there is a Decompression Engine */
 #define SCAN_BYTES (UINT64_C(1) << 20)
 #define DEVICE_ROUNDING UINT64_C(65536)
@@ -66,16 +69,17 @@ void xci_seal_device_costs(xorcast_bundle *bundle) {
         xci_max(PIECE_OUTPUT, group) + PIECE_TABLES + 112 * bundle->group_chunks_max;
     const uint64_t kept = layout->total_bytes / KEPT_SHARE + 2 * piece;
     const uint64_t own = xci_max(OWN_BATCH, 2 * group);
-    const uint64_t batch =
-        xci_max(BATCH_PAYLOAD, group) + BATCH_TABLES + 200 * bundle->group_chunks_max;
+    const uint64_t blocks = BATCH_BLOCKS + bundle->group_chunks_max;
+    const uint64_t batch = xci_max(BATCH_PAYLOAD, group) + BATCH_PINNED * blocks;
     const uint64_t tables = bundle->map->memory.bytes + DEVICE_ROUNDING;
     layout->publisher_device_bytes = tables + layout->total_bytes + 2 * small_bytes +
                                      layout->tensor_count * DEVICE_TENSOR +
                                      layout->chunk_count * DEVICE_CHUNK + 8 * piece + kept +
-                                     PIECE_SCRATCH + group + 3 * own + SCAN_BYTES;
-    layout->subscriber_device_bytes = tables + layout->chunk_count * DEVICE_CHUNK + 8 * batch +
-                                      group + 2 * SCAN_BYTES + ENGINE_WINDOW;
-    layout->publisher_bytes += layout->chunk_count * 2 * DEVICE_CHUNK + 4 * piece + 3 * own +
+                                     PIECE_SCRATCH + group + BATCHES * own + SCAN_BYTES;
+    layout->subscriber_device_bytes = tables + layout->chunk_count * DEVICE_CHUNK +
+                                      BATCHES * (BATCH_DEVICE * blocks + own) + group +
+                                      2 * SCAN_BYTES + ENGINE_WINDOW;
+    layout->publisher_bytes += layout->chunk_count * 2 * DEVICE_CHUNK + 4 * piece + BATCHES * own +
                                layout->tensor_count * DEVICE_TENSOR + SCAN_BYTES;
-    layout->subscriber_bytes += 8 * batch + group + 2 * SCAN_BYTES;
+    layout->subscriber_bytes += BATCHES * (batch + own) + group + 2 * SCAN_BYTES;
 }

@@ -10,8 +10,7 @@
 typedef struct xci_device_commit {
     xorcast_context *context;
     xorcast_bundle *bundle;
-    const xci_cuda_block *blocks; /* of what is staged: the stage's list, or */
-    xci_device_memory table;      /* one of our own */
+    const xci_cuda_block *blocks; /* the list of what is staged; the stage's */
     xci_device_memory progress; /* 8 bytes, and on the host: */
     xci_device_memory pinned;
     void *stream;               /* our own, for what does not belong to the pause */
