@@ -3,6 +3,7 @@
 #define XCI_CUDA_GAP_GROUP_CUH
 
 #include "backend/cuda/cuda_gap_plan_old.cuh"
+#include "backend/cuda/cuda_gap_width.cuh"
 
 /* Forgets what was before; finds out which kinds of chunks have changed. */
 __device__ __forceinline__ void d_begin_group(const xci_gap_work *work, xci_gap_planner *planner) {
