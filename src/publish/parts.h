@@ -15,6 +15,9 @@
 #include "frame/delta_writer.h"
 #include "publish/shadow.h"
 
+/* Of a part in memory: of the record that closes it too. */
+#define XCI_PART_ROOM (XCI_PART_BYTES + (UINT64_C(256) << 10))
+
 typedef struct xci_planned_part {
     uint64_t payload_bytes;
     uint64_t end;     /* the first group behind it */
