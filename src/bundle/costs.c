@@ -14,6 +14,7 @@
 #define CHUNK_COPIES 8u  /* chunks that a worker holds for gathering and transcoding */
 #define GROUP_COPIES 5u  /* groups that a worker holds: slots, gathered bytes, records */
 #define WORKER_FIXED (UINT64_C(8) << 20) /* zstd and what rounds up */
+#define PART_BYTES (UINT64_C(4) << 20)   /* of a part, but for the record that closes it */
 
 /* On a device, and in pinned host memory beside it. */
 #define PIECE_OUTPUT                                                                               \
@@ -47,6 +48,8 @@ void xci_seal_costs(xorcast_bundle *bundle) {
     /* Small tensors, with the padding between and behind them. */
     const uint64_t small_bytes = (layout->chunk_count - bundle->whole_chunk_count)
                                  << bundle->chunk_log2;
+    /* Of what is staged, one for each thread is under way, and its lists. */
+    const uint64_t part_bytes = 2 * PART_BYTES + bundle->group_size_max;
     layout->delta_bound_bytes = DELTA_FIXED + layout->total_bytes + small_bytes +
                                 layout->group_count * RECORD_HEAD +
                                 layout->chunk_count * RECORD_CHUNK;
@@ -56,7 +59,8 @@ void xci_seal_costs(xorcast_bundle *bundle) {
     layout->publisher_device_bytes = layout->subscriber_device_bytes = 0;
     layout->subscriber_bytes = WORKER_FIXED + layout->chunk_count * sizeof(xorcast_digest) +
                                layout->tensor_count * SUBSCRIBER_TENSOR +
-                               layout->group_count * GROUP_STATE + threads * worker_bytes(bundle);
+                               layout->group_count * GROUP_STATE +
+                               threads * (worker_bytes(bundle) + part_bytes);
 }
 
 void xci_seal_device_costs(xorcast_bundle *bundle) {

@@ -6,7 +6,6 @@
 #include "base/bytes.h"
 #include "base/pool.h"
 
-#define PART_ROOM (XCI_PART_BYTES + (UINT64_C(256) << 10)) /* the record that closes a part too */
 #define COPY_RUN UINT64_C(4) /* groups that one worker copies at a time */
 
 static xorcast_context *context_of(const xci_parts *parts) {
@@ -87,17 +86,17 @@ static void move_records(const xci_parts *parts, const uint8_t *from, uint8_t *t
     }
 }
 
-/* Room for a record in the open part; `expected` bytes, it among them, are known to come, and
- * `last` says that there will be no others. */
-static xorcast_status make_room(xci_parts *parts, uint64_t bytes, uint64_t expected, bool last) {
+/* Room for a record in the open part; `expected` bytes, it among them, are known to come. */
+static xorcast_status make_room(xci_parts *parts, uint64_t bytes, uint64_t expected) {
     xci_planned_part *open = &parts->open;
     const uint64_t needed = open->part.bytes + bytes;
     xci_blob *blob;
     if (needed <= parts->open_room)
         return XORCAST_OK;
-    /* Of a version that has filled parts, more is likely to come than is known. */
-    const uint64_t likely = parts->count > 0 && !last ? PART_ROOM : open->part.bytes + expected;
-    const uint64_t room = xci_max(needed, xci_min(likely, PART_ROOM));
+    /* Parts of a version that fills some have room for as much, the last one too: more may come
+     * than is known, and memory of one size is soon used again. */
+    const uint64_t likely = parts->count > 0 ? XCI_PART_ROOM : open->part.bytes + expected;
+    const uint64_t room = xci_max(needed, xci_min(likely, XCI_PART_ROOM));
     TRY(xci_blob_create(context_of(parts), room, &blob));
     if (parts->side != NULL)
         blob->side = xci_device_side_refer(parts->side);
@@ -119,7 +118,6 @@ static const xci_written *written_of(const xci_parts *parts, uint64_t group) {
 /* The same cuts as a delta writer makes of the records one by one. */
 xorcast_status xci_parts_plan(xci_parts *parts, uint64_t end) {
     xci_planned_part *open = &parts->open;
-    const bool last = end == xci_shadow_bundle(parts->shadow)->layout.group_count;
     uint64_t expected = 0;
     for (uint64_t g = parts->next_group; g < end; g++)
         expected += written_of(parts, g) != NULL ? written_of(parts, g)->count : 0;
@@ -128,7 +126,7 @@ xorcast_status xci_parts_plan(xci_parts *parts, uint64_t end) {
         parts->places[parts->next_group] = NULL;
         if (written == NULL)
             continue;
-        TRY(make_room(parts, written->count, expected, last));
+        TRY(make_room(parts, written->count, expected));
         parts->places[parts->next_group] = open->blob->bytes + open->part.bytes;
         open->part.bytes += written->count;
         open->part.group_count++;

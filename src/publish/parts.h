@@ -4,7 +4,8 @@
  *
  * There are two ways through a loop of the pool. Its workers call xci_parts_follow after each
  * group: groups that fill a part get their places, and each call copies a few of those that have
- * one, so that few wait. Or, between loops, xci_parts_plan gives places to all groups that are whole so far.
+ * one, so that few wait. Or, between loops, xci_parts_plan gives places to all groups that are
+ * whole so far.
  *
  * Owns the parts until the version is dropped or the next one begins; their memory is used again
  * once nobody holds them. */
@@ -14,6 +15,9 @@
 #include "backend/device_side.h"
 #include "frame/delta_writer.h"
 #include "publish/shadow.h"
+
+/* Of a part in memory: of the record that closes it too. */
+#define XCI_PART_ROOM (XCI_PART_BYTES + (UINT64_C(256) << 10))
 
 typedef struct xci_planned_part {
     uint64_t payload_bytes;

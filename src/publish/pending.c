@@ -12,6 +12,8 @@
 #include "publish/bound.h"
 #include "publish/device_encode.h"
 
+#define LAST_PIECES 4u /* that the last groups of a put are cut into */
+
 /* ---- Opening and closing ---- */
 
 static uint32_t form_count(const xci_pending *pending) {
@@ -377,12 +379,39 @@ static xorcast_status cut_ranges(put_job *job, xci_put_range *wide, uint64_t wid
     return XORCAST_OK;
 }
 
+/* Cuts the last ranges, one for each thread, so that the threads end together. First pieces come
+ * first: two of a group, which it locks, are worked on one after the other. */
+static xorcast_status cut_last(put_job *job, uint32_t threads) {
+    const uint64_t kept = job->range_count - threads;
+    void *memory;
+    TRY(xci_allocate_array(job->pending->bundle->context, kept + LAST_PIECES * threads,
+                           sizeof(xci_put_range), &memory));
+    xci_put_range *ranges = memory;
+    uint64_t count = kept;
+    memcpy(ranges, job->ranges, kept * sizeof *ranges);
+    for (uint64_t p = 0; p < LAST_PIECES; p++)
+        for (uint64_t r = kept; r < job->range_count; r++) {
+            const xci_put_range *range = &job->ranges[r];
+            const uint64_t chunks = range->end - range->first;
+            const xci_put_range piece = {range->group, range->first + chunks * p / LAST_PIECES,
+                                         range->first + chunks * (p + 1) / LAST_PIECES};
+            if (piece.first < piece.end)
+                ranges[count++] = piece;
+        }
+    xci_release(job->pending->bundle->context, job->ranges);
+    job->ranges = ranges;
+    job->range_count = count;
+    return XORCAST_OK;
+}
+
 static xorcast_status put_in_host(put_job *job) {
     xorcast_context *context = job->pending->bundle->context;
     const uint32_t threads = xci_context_threads(context);
-    /* A small put is not worth waking anybody. */
-    const uint64_t helpers = job->range_count > threads ? threads : 0;
-    return xci_pool_run(context->shared->pool, job->range_count + helpers, put_item, job);
+    const bool large = job->range_count > 2 * threads; /* else it is not worth the trouble */
+    if (large && threads > 1)
+        TRY(cut_last(job, threads));
+    return xci_pool_run(context->shared->pool, job->range_count + (large ? threads : 0), put_item,
+                        job);
 }
 
 /* Ranges of whole chunks, which stand first, are only counted if their tensors are kept. */

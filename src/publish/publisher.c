@@ -295,6 +295,11 @@ static void drop_objects(publication *p) {
     }
 }
 
+/* Memory that parts like those of this version take. */
+static uint64_t room_of(const publication *p) {
+    return xci_kept_total(p->manifest.info.delta_bytes) + (p->part_count > 1 ? XCI_PART_ROOM : 0);
+}
+
 /* Everything that can fail comes before the version is in the log; from then on it is published. */
 static xorcast_status publish(publication *p, publication *beside) {
     xorcast_publisher *publisher = p->publisher;
@@ -305,9 +310,7 @@ static xorcast_status publish(publication *p, publication *beside) {
         TRY(put_objects(beside));
     TRY(put_objects(p));
     /* What the log drops now becomes the parts of the next version. */
-    const uint64_t bytes =
-        p->manifest.info.delta_bytes + (two ? beside->manifest.info.delta_bytes : 0);
-    xci_keep(publisher->context, &publisher->keeps, xci_kept_total(bytes));
+    xci_keep(publisher->context, &publisher->keeps, room_of(p) + (two ? room_of(beside) : 0));
     TRY(xci_version_log_add(publisher->log, &p->manifest.info,
                             two ? &beside->manifest.info : NULL));
     /* The run's name stays untouched: threads of the link read it. */
