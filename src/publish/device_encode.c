@@ -607,6 +607,7 @@ typedef struct book_job {
     xci_device_encoder *e;
     const encode_slot *slot;
     uint8_t *kept;       /* where the piece's blocks stay on the device; NULL: nowhere */
+    uint64_t part_count; /* items before those of ranges: parts that can be hashed */
 } book_job;
 
 /* Where a range's first block, `offset` bytes behind the piece's first, stays: blocks that follow
@@ -694,8 +695,7 @@ static void note_place(const book_job *job, const xci_put_range *range, const ui
             kept_at(job, range, (uint64_t)(payload - job->slot->payload.at));
 }
 
-static xorcast_status book_range(void *user, uint64_t index, uint32_t worker_index) {
-    const book_job *job = user;
+static xorcast_status book_range(const book_job *job, uint64_t index, uint32_t worker_index) {
     xci_device_encoder *e = job->e;
     const xci_put_range *range = &e->ranges[job->slot->ranges.first + index];
     range_note *note = &e->notes[index];
@@ -709,6 +709,14 @@ static xorcast_status book_range(void *user, uint64_t index, uint32_t worker_ind
             xci_shadow_move(e->pending->shadow, worker_index, &piece.record);
     }
     return xci_pending_seen(e->pending, range, worker_index);
+}
+
+static xorcast_status book_item(void *user, uint64_t index, uint32_t worker_index) {
+    const book_job *job = user;
+    if (index >= job->part_count)
+        return book_range(job, index - job->part_count, worker_index);
+    xci_parts_hash(&job->e->pending->parts[XCI_FORM_PLAIN], index);
+    return XORCAST_OK;
 }
 
 /* ---- Blocks that stay on the device ---- */
@@ -739,14 +747,17 @@ static uint8_t *place_to_keep(const xci_device_encoder *e, const encode_slot *sl
 
 static xorcast_status book_ranges(xci_device_encoder *e, const encode_slot *slot,
                                   uint8_t *kept) {
+    xci_parts *parts = &e->pending->parts[XCI_FORM_PLAIN];
     const uint64_t range_count = slot->ranges.end - slot->ranges.first;
-    book_job job = {e, slot, kept};
+    book_job job = {e, slot, kept, parts->count - parts->hashed};
     memset(e->notes, 0, range_count * sizeof *e->notes);
     xci_pending_open_records(e->pending, e->ranges[slot->ranges.first].group,
                              whole_groups(e, slot));
     const xorcast_status status =
-        xci_pool_run(e->context->shared->pool, range_count, book_range, &job);
+        xci_pool_run(e->context->shared->pool, job.part_count + range_count, book_item, &job);
     e->pending->open_records = false;
+    if (status == XORCAST_OK)
+        parts->hashed += job.part_count;
     return status;
 }
 
@@ -803,7 +814,7 @@ static xorcast_status book(xci_device_encoder *e) {
     slot->moved = false;
     TRY(xci_pending_plan(e->pending));
     for (uint32_t form = 0; form <= encoding_of(e)->old_weights; form++)
-        TRY(xci_parts_fill(&e->pending->parts[form]));
+        TRY(xci_parts_copy(&e->pending->parts[form]));
     return XORCAST_OK;
 }
 
