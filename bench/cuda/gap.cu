@@ -319,11 +319,9 @@ static void measure_form(const model &m, const gap_step &s, bool beside, double 
                          unsigned rounds) {
     const double encode_ms = median_ms(rounds, [&] { encode(s, beside ? BESIDE : PLAIN); });
     gap_stage stage = make_stage(s, beside);
-    const double check_ms =
-        median_ms(rounds, [&] { stage_all(stage, xci_cuda_gap_check); });
+    const double check_ms = median_ms(rounds, [&] { stage_all(stage, xci_cuda_gap_check); });
     const uint64_t refused = place_forms(&stage);
-    const double ready_ms =
-        median_ms(rounds, [&] { stage_all(stage, xci_cuda_gap_ready); });
+    const double ready_ms = median_ms(rounds, [&] { stage_all(stage, xci_cuda_gap_ready); });
     const auto apply = [&] { CUDA(xci_cuda_apply(&stage.commit, nullptr)); };
     const std::vector<xorcast_digest> before = digests_at(s, s.old_at);
     apply();
