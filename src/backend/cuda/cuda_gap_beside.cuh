@@ -339,11 +339,16 @@ d_walk_beside(const xci_gap_shape *shape, const uint32_t *first_keys, const xci_
     if (!d_open_streams(&beside, shape, lookups, block, block_bytes))
         return false;
     switch (shape->width) {
-    case 0: return d_walk_tiles<0>(&beside, visit);
-    case 1: return d_walk_tiles<1>(&beside, visit);
-    case 2: return d_walk_tiles<2>(&beside, visit);
-    case 3: return d_walk_tiles<3>(&beside, visit);
-    default: return d_walk_tiles<4>(&beside, visit);
+    case 0:
+        return d_walk_tiles<0>(&beside, visit);
+    case 1:
+        return d_walk_tiles<1>(&beside, visit);
+    case 2:
+        return d_walk_tiles<2>(&beside, visit);
+    case 3:
+        return d_walk_tiles<3>(&beside, visit);
+    default:
+        return d_walk_tiles<4>(&beside, visit);
     }
 }
 

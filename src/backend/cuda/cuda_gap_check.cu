@@ -212,11 +212,11 @@ static __device__ __forceinline__ void d_check_by_warp(const xci_cuda_gap_call &
         good = d_decode_dense<BESIDE>(
             memory, job, [&](uint32_t word, uint64_t mask) { d_check_word(&checker, word, mask); });
     else
-        good = d_decode_beside(
-            memory, job, [&](bool active, uint32_t word, uint64_t mask, uint64_t old_word) {
-                if (active)
-                    d_check_beside(&checker, word, mask, old_word);
-            });
+        good = d_decode_beside(memory, job,
+                               [&](bool active, uint32_t word, uint64_t mask, uint64_t old_word) {
+                                   if (active)
+                                       d_check_beside(&checker, word, mask, old_word);
+                               });
     d_sum_tally(&checker.tally, XCI_WARP);
     if (d_lane() == 0)
         d_set_result(result, checker.tally, good ? XORCAST_OK : XORCAST_DATA_CORRUPT, job);
@@ -381,19 +381,20 @@ static int launch(void (*kernel)(xci_cuda_gap_call), const xci_cuda_gap_call *ca
         threads -= XCI_WARP;
     const uint32_t bytes = shared_bytes(call, threads);
     /* A limit, the same in each call, since calls may be made side by side. */
-    error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared);
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared);
     return error != cudaSuccess
                ? error
                : d_launch(kernel, *call, call->record_count * parts, 1, threads, stream, bytes);
 }
 
 extern "C" int xci_cuda_gap_check(const xci_cuda_gap_call *call, void *stream) {
-    return call->beside != 0 ? launch(k_gap_decode<true, false>, call, BESIDE_THREADS, BESIDE_PARTS, stream)
-                             : launch(k_gap_decode<false, false>, call, PLAIN_THREADS, 1, stream);
+    return call->beside != 0
+               ? launch(k_gap_decode<true, false>, call, BESIDE_THREADS, BESIDE_PARTS, stream)
+               : launch(k_gap_decode<false, false>, call, PLAIN_THREADS, 1, stream);
 }
 
 extern "C" int xci_cuda_gap_ready(const xci_cuda_gap_call *call, void *stream) {
-    return call->beside != 0 ? launch(k_gap_decode<true, true>, call, BESIDE_THREADS, BESIDE_PARTS, stream)
-                             : launch(k_gap_decode<false, true>, call, PLAIN_THREADS, 1, stream);
+    return call->beside != 0
+               ? launch(k_gap_decode<true, true>, call, BESIDE_THREADS, BESIDE_PARTS, stream)
+               : launch(k_gap_decode<false, true>, call, PLAIN_THREADS, 1, stream);
 }

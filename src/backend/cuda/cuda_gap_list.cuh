@@ -5,10 +5,10 @@
 
 #include "backend/cuda/cuda_encode_warp.cuh"
 #include "backend/cuda/cuda_gap_changes.cuh"
-#include "backend/cuda/cuda_gap_rows.cuh"
 #include "backend/cuda/cuda_tally.cuh"
 
 #define XCI_LIST_THREADS 128u
+#define XCI_ROW_BYTES (XCI_WARP * 16u)
 #define XCI_ROWS 4u /* that a warp reads at a time */
 #define XCI_TILE_BYTES (XCI_ROWS * XCI_ROW_BYTES)
 #define XCI_WAITING (31u + 64u) /* words: fewer than 32, and those of a row */

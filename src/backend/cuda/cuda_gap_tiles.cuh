@@ -182,10 +182,10 @@ __device__ __forceinline__ void d_count_piece(const xci_gap_bounds &bounds, cons
                         keys, bounds.low[p], WIDTH > 1 && (bounds.tops >> (2 * p + 1) & 1) != 0) >>
                     7;
         if (2 * p + 2 < bounds.class_count)
-            counts[p] += d_count_bytes<words * XCI_PIECE_VECTORS>(
-                             keys, bounds.high[p],
-                             WIDTH > 1 && (bounds.tops >> (2 * p + 2) & 1) != 0)
-                         << 9;
+            counts[p] +=
+                d_count_bytes<words * XCI_PIECE_VECTORS>(
+                    keys, bounds.high[p], WIDTH > 1 && (bounds.tops >> (2 * p + 2) & 1) != 0)
+                << 9;
     }
 }
 
