@@ -13,7 +13,7 @@
 #define PLACE_SHARED (XCI_PLACE_THREADS / XCI_WARP * (uint32_t)sizeof(uint64_t))
 /* Of a multiprocessor: as many as memory needs, so that there is room for the plan and the write of
  * another call. */
-#define LIST_BLOCKS 4
+#define LIST_BLOCKS 3
 /* For the lists of a chunk, on average: one changed word in 48. */
 #define LIST_BYTES UINT64_C(2048)
 
