@@ -99,14 +99,14 @@ static xorcast_status allocate(xorcast_context *context, allocator from, uint64_
     *memory_out = (xci_device_memory){NULL, 0};
     if (bytes == 0)
         return XORCAST_OK;
-    if (!count_device(shared, bytes))
+    if (!count_device(shared->account, bytes))
         FAIL(context, XORCAST_NO_DEVICE_MEMORY,
              "%llu bytes more would pass the device limit of %llu; raise device_limit_bytes",
              (unsigned long long)bytes, (unsigned long long)shared->options.device_limit_bytes);
     const xorcast_status status =
         xci_device_result(context, from(shared->device->handle, bytes, &memory), "give memory");
     if (status < 0) {
-        atomic_fetch_sub(&shared->device_now_bytes, bytes);
+        atomic_fetch_sub(&shared->account->device_now_bytes, bytes);
         return status;
     }
     *memory_out = (xci_device_memory){memory, bytes};
@@ -135,7 +135,7 @@ void xci_device_release(xorcast_context *context, xci_device_memory *memory) {
     if (memory->at == NULL)
         return;
     note_loss(context, shared->device->ops->release(shared->device->handle, memory->at));
-    atomic_fetch_sub(&shared->device_now_bytes, memory->bytes);
+    atomic_fetch_sub(&shared->account->device_now_bytes, memory->bytes);
     *memory = (xci_device_memory){NULL, 0};
 }
 
@@ -177,17 +177,17 @@ void xci_pinned_release(xorcast_context *context, xci_device_memory *memory) {
     *memory = (xci_device_memory){NULL, 0};
 }
 
-xorcast_status xci_device_owns(xorcast_context *context, xci_device_stretch *known,
-                               const void *address, bool *owns_out) {
+xorcast_status xci_device_owner(xorcast_context *context, xci_device_stretch *known,
+                                const void *address, int32_t *ordinal_out) {
     const xci_device *device = context->shared->device;
     const uintptr_t at = (uintptr_t)address;
-    uint64_t bytes;
+    xci_device_stretch found = {.begin = at};
     if (at < known->begin || at - known->begin >= known->bytes) {
         XCI_DEVICE(context, "look up an address",
-                   device->ops->owns(device->handle, address, &bytes));
-        *known = (xci_device_stretch){at, bytes};
+                   device->ops->owner(device->handle, address, &found.ordinal, &found.bytes));
+        *known = found;
     }
-    *owns_out = known->bytes > 0;
+    *ordinal_out = known->bytes > 0 ? known->ordinal : XCI_NO_DEVICE;
     return XORCAST_OK;
 }
 

@@ -32,6 +32,18 @@ typedef struct map_build {
     uint64_t part_first;
 } map_build;
 
+/* Where a chunk lies, if that is one piece in one box. */
+typedef struct one_piece {
+    uint8_t *at;
+    uint64_t bytes;
+    uint32_t count;
+} one_piece;
+
+static void find_piece(void *user, const xci_span *span) {
+    one_piece *piece = user;
+    *piece = (one_piece){span->region->data + span->at, span->bytes, piece->count + 1};
+}
+
 static uint8_t *direct_address(const xorcast_bundle *bundle, const xci_chunk *chunk) {
     const xci_tensor *tensor = &bundle->tensors[chunk->tensor];
     if (chunk->packed)
@@ -39,7 +51,11 @@ static uint8_t *direct_address(const xorcast_bundle *bundle, const xci_chunk *ch
                    ? NULL
                    : bundle->packed_data +
                          ((chunk->index - bundle->whole_chunk_count) << bundle->chunk_log2);
-    return tensor->simple ? tensor->regions[0].data + chunk->offset : NULL;
+    if (tensor->simple)
+        return tensor->regions[0].data + chunk->offset;
+    one_piece piece = {0};
+    xci_spans(tensor, chunk->offset, chunk->bytes, find_piece, &piece);
+    return piece.count == 1 && piece.bytes == chunk->bytes ? piece.at : NULL;
 }
 
 /* ---- Windows ---- */

@@ -10,6 +10,7 @@
 #include "base/pool.h"
 #include "publish/device_gap.h"
 #include "publish/device_incoming.h"
+#include "publish/device_join.h"
 #include "publish/device_lists.h"
 #include "publish/device_shadow.h"
 
@@ -47,14 +48,15 @@ struct xci_device_encoder {
     xorcast_context *context;
     xci_pending *pending;
     xci_device_shadow *shadow;
-    void *caller_stream;
+    uint32_t share;                            /* of the bundle, whose chunks it encodes */
+    const xci_device_encoder *const *siblings; /* one for each share */
     void *compute, *sizes, *drain, *move, *event, *computed; /* streams, and events between them */
     xci_device_incoming incoming;
     xci_device_memory scratch; /* of encode */
     xci_device_memory aligned; /* blocks of the piece that moves the shadow, or */
     xci_device_side *side;     /* where they stay until the next version; NULL: nowhere */
     bool keep_blocks;
-    xci_device_memory bounce;  /* a group's scattered chunks */
+    xci_device_join join; /* a group's scattered chunks */
     encode_slot slots[SLOTS];
     uint64_t launched, received, booked; /* pieces of the put; piece i is in slot i % SLOTS */
     uint64_t capacity, most_chunks;      /* of a piece */
@@ -154,7 +156,8 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->move));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->event));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->computed));
-    TRY(xci_device_incoming_open(&e->incoming, bundle));
+    TRY(xci_device_incoming_open(&e->incoming, bundle, e->share, e->shadow));
+    TRY(xci_device_join_open(&e->join, bundle, e->share));
     TRY(xci_device_allocate(context, scratch, &e->scratch));
     if (xci_device_shadow_on_device(e->shadow))
         TRY(xci_device_allocate(context, e->capacity + (e->most_chunks + 1) * BLOCK_ROOM,
@@ -171,16 +174,18 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     return XORCAST_OK;
 }
 
-xorcast_status xci_device_encoder_open(xci_pending *pending, void *stream, bool keep_blocks,
+xorcast_status xci_device_encoder_open(xci_pending *pending, uint32_t share, bool keep_blocks,
+                                       const xci_device_encoder *const *siblings,
                                        xci_device_encoder **encoder_out) {
-    xorcast_context *context = pending->bundle->context;
+    xorcast_context *context = pending->bundle->shares[share]->context;
     void *memory;
     TRY(xci_allocate_zeroed(context, sizeof(xci_device_encoder), &memory));
     xci_device_encoder *e = memory;
     e->context = context;
     e->pending = pending;
     e->shadow = xci_shadow_device(pending->shadow);
-    e->caller_stream = stream;
+    e->share = share;
+    e->siblings = siblings;
     e->keep_blocks = keep_blocks && xci_device_shadow_on_device(e->shadow) &&
                      encoding_of(e)->codec <= XORCAST_CODEC_LZ4;
     const xorcast_status status = open_parts(e);
@@ -217,7 +222,7 @@ void xci_device_encoder_close(xci_device_encoder *e) {
     xci_device_release(context, &e->scratch);
     xci_device_release(context, &e->aligned);
     xci_device_side_close(e->side);
-    xci_device_release(context, &e->bounce);
+    xci_device_join_close(&e->join);
     for (uint32_t i = 0; e->lists != NULL && i < xci_context_threads(context); i++)
         xci_device_lists_close(context, &e->lists[i]);
     xci_release(context, e->lists);
@@ -237,13 +242,9 @@ xorcast_status xci_device_encoder_begin(xci_device_encoder *e) {
     return XORCAST_OK;
 }
 
-xorcast_status xci_device_encoder_check(xci_device_encoder *e, uint64_t count,
-                                        const uint64_t *indices, const void *const *data) {
-    return xci_device_incoming_check(&e->incoming, count, indices, data);
-}
-
-xorcast_status xci_device_encoder_take(xci_device_encoder *e, uint64_t tensor, const void *data) {
-    return xci_device_incoming_take(&e->incoming, tensor, data);
+xorcast_status xci_device_encoder_take(xci_device_encoder *e, uint64_t tensor, const void *data,
+                                       bool kept) {
+    return xci_device_incoming_take(&e->incoming, tensor, data, kept);
 }
 
 /* ---- Which piece is next ---- */
@@ -253,15 +254,25 @@ static void push_span(xci_device_encoder *e, range_span span) {
         e->spans[e->span_count++] = span;
 }
 
+static bool is_scattered(const xci_device_encoder *e, uint64_t chunk) {
+    return e->incoming.at[chunk] == NULL || xci_joined(e->pending->bundle, chunk);
+}
+
 static bool has_scattered(const xci_device_encoder *e, const xci_put_range *range) {
     for (uint64_t c = range->first; e->incoming.scattered && c < range->end; c++)
-        if (e->incoming.at[c] == NULL)
+        if (is_scattered(e, c))
             return true;
     return false;
 }
 
+static bool is_whole(const xci_device_encoder *e, const xci_put_range *range) {
+    const uint64_t *group = &e->pending->bundle->group_first[range->group];
+    return range->first == group[0] && range->end == group[1];
+}
+
 /* Ranges that follow each other without a gap, as many as are expected to fit; a group with
- * scattered chunks, for which there is one bounce buffer, goes alone. */
+ * scattered chunks, for which there is one bounce buffer, goes alone, and so does a part of a group
+ * where the device encodes whole ones. */
 static range_span next_piece(xci_device_encoder *e) {
     range_span *span = &e->spans[e->span_count - 1];
     range_span piece = {span->first, span->first + 1};
@@ -269,7 +280,8 @@ static range_span next_piece(xci_device_encoder *e) {
     bool scattered = has_scattered(e, &e->ranges[piece.first]);
     while (piece.end < span->end && !scattered) {
         const xci_put_range *next = &e->ranges[piece.end];
-        if (next->first != e->ranges[piece.end - 1].end || next->end - first > e->piece_chunks)
+        if (next->first != e->ranges[piece.end - 1].end || next->end - first > e->piece_chunks ||
+            (e->encodes_gap && is_whole(e, next) != is_whole(e, next - 1)))
             break;
         scattered = has_scattered(e, next);
         if (scattered)
@@ -287,39 +299,39 @@ static range_span next_piece(xci_device_encoder *e) {
 /* Gives scattered chunks a place in the bounce buffer. */
 static xorcast_status place_scattered(xci_device_encoder *e, const encode_slot *slot,
                                       bool *any_out) {
-    const xorcast_bundle *bundle = e->pending->bundle;
     *any_out = false;
-    if (!e->incoming.scattered)
-        return XORCAST_OK;
-    for (uint64_t c = slot->first; c < slot->first + slot->count; c++) {
-        if (e->incoming.at[c] != NULL)
+    for (uint64_t c = slot->first; e->incoming.scattered && c < slot->first + slot->count; c++) {
+        if (!is_scattered(e, c))
             continue;
-        TRY(xci_device_reserve(e->context, &e->bounce,
-                               bundle->group_chunks_max << bundle->chunk_log2));
-        e->incoming.at[c] = e->bounce.at + ((c - slot->first) << bundle->chunk_log2);
+        TRY(xci_device_join_reserve(&e->join));
+        e->incoming.at[c] = xci_device_join_place(&e->join, slot->first, c);
         *any_out = true;
     }
     return XORCAST_OK;
 }
 
-static bool in_bounce(const xci_device_encoder *e, uint64_t chunk) {
-    const uintptr_t at = (uintptr_t)e->incoming.at[chunk], base = (uintptr_t)e->bounce.at;
-    return base != 0 && at >= base && at < base + e->bounce.bytes;
+/* The table is on its way: the host's entries mark what is scattered again. */
+static void unplace_scattered(xci_device_encoder *e, const encode_slot *slot) {
+    for (uint64_t c = slot->first; c < slot->first + slot->count; c++)
+        if (xci_device_join_has(&e->join, e->incoming.at[c]))
+            e->incoming.at[c] = xci_device_incoming_small(&e->incoming, c);
 }
 
 static xorcast_status gather_scattered(xci_device_encoder *e, const encode_slot *slot) {
-    const xci_device *device = e->context->shared->device;
-    const xci_device_map *map = e->pending->bundle->map;
+    const xorcast_bundle *bundle = e->pending->bundle;
     const uint64_t end = slot->first + slot->count;
+    xci_join_source sources[XCI_SHARES_MAX] = {{0}};
+    for (uint32_t s = 0; s < bundle->share_count; s++) {
+        sources[s].stream = e->siblings[s]->compute;
+        if (slot->first >= bundle->whole_chunk_count)
+            sources[s].packed = e->siblings[s]->incoming.small.at;
+    }
     for (uint64_t c = slot->first; c < end;) {
         uint64_t stop = c;
-        while (stop < end && in_bounce(e, stop))
+        while (stop < end && xci_device_join_has(&e->join, e->incoming.at[stop]))
             stop++;
-        const xci_cuda_copy_call call = {map->grid, map->places, c, stop - c,
-                                         e->incoming.device_at + c};
         if (stop > c)
-            XCI_DEVICE(e->context, "gather weights",
-                       device->ops->gather(device->handle, &call, e->compute));
+            TRY(xci_device_join_run(&e->join, slot->first, c, stop - c, sources));
         c = stop + (stop == c);
     }
     return XORCAST_OK;
@@ -327,7 +339,7 @@ static xorcast_status gather_scattered(xci_device_encoder *e, const encode_slot 
 
 static xci_cuda_encode_call call_of(const xci_device_encoder *e, const encode_slot *slot) {
     const slot_tables on = device_tables(e, slot);
-    const xci_device_map *shadow = xci_device_shadow_map(e->shadow);
+    const xci_device_map *shadow = xci_device_shadow_map(e->shadow, e->share);
     return (xci_cuda_encode_call){.grid = shadow->grid,
                                   .old_at = shadow->places.direct,
                                   .new_at = (const uint8_t *const *)e->incoming.device_at,
@@ -345,12 +357,9 @@ static xci_cuda_encode_call call_of(const xci_device_encoder *e, const encode_sl
 
 /* Whether all ranges of a piece are whole groups. */
 static bool whole_groups(const xci_device_encoder *e, const encode_slot *slot) {
-    const uint64_t *first = e->pending->bundle->group_first;
-    for (uint64_t r = slot->ranges.first; r < slot->ranges.end; r++) {
-        const xci_put_range *range = &e->ranges[r];
-        if (range->first != first[range->group] || range->end != first[range->group + 1])
+    for (uint64_t r = slot->ranges.first; r < slot->ranges.end; r++)
+        if (!is_whole(e, &e->ranges[r]))
             return false;
-    }
     return true;
 }
 
@@ -395,15 +404,14 @@ static xorcast_status launch(xci_device_encoder *e) {
     slot->count = e->ranges[slot->ranges.end - 1].end - slot->first;
     TRY(place_scattered(e, slot, &scattered));
     const xorcast_status status = start_encode(e, slot, scattered);
-    if (scattered) /* the table is on its way; the host's entries mark what is scattered */
-        XCI_DEVICE(e->context, "encode weights",
-                   e->context->shared->device->ops->stream_wait(e->context->shared->device->handle,
-                                                                e->compute));
-    for (uint64_t c = slot->first; scattered && c < slot->first + slot->count; c++)
-        if (in_bounce(e, c))
-            e->incoming.at[c] = NULL;
     e->launched++;
-    return status;
+    if (!scattered)
+        return status;
+    const xci_device *device = e->context->shared->device;
+    const int waited = device->ops->stream_wait(device->handle, e->compute); /* one bounce buffer */
+    unplace_scattered(e, slot);
+    TRY(status);
+    return xci_device_result(e->context, waited, "encode weights");
 }
 
 /* ---- A piece that is encoded ---- */
@@ -548,8 +556,7 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
 
 /* Tells subscribers of the process where a whole group's blocks stay. */
 static void note_place(const book_job *job, const xci_put_range *range, const uint8_t *payload) {
-    const uint64_t *group = &job->e->pending->bundle->group_first[range->group];
-    if (job->kept && range->first == group[0] && range->end == group[1])
+    if (job->kept && is_whole(job->e, range))
         job->e->side->groups[range->group] =
             aligned_at(job, range, (uint64_t)(payload - job->slot->payload.at));
 }
@@ -599,7 +606,7 @@ static xorcast_status start_move(xci_device_encoder *e, const encode_slot *slot)
     xorcast_context *context = e->context;
     const xci_device *device = context->shared->device;
     const slot_tables to = device_tables(e, slot), from = host_tables(e, slot);
-    const xci_device_map *shadow = xci_device_shadow_map(e->shadow);
+    const xci_device_map *shadow = xci_device_shadow_map(e->shadow, e->share);
     const uint64_t count = squeeze_lists(e, slot);
     const xci_cuda_block_call call = {
         .grid = shadow->grid, .places = shadow->places, .blocks = to.blocks, .count = count};
@@ -662,14 +669,17 @@ static xorcast_status book_ranges(xci_device_encoder *e, const encode_slot *slot
 }
 
 /* Chunks that were before their change are read from the shadow: it must have moved by all pieces
- * before this one. */
+ * before this one, those of other devices too. */
 static xorcast_status begin_lists(xci_device_encoder *e, const encode_slot *slot) {
-    const xci_device *device = e->context->shared->device;
     e->booking = slot;
-    if (encoding_of(e)->old_weights == 0)
-        return XORCAST_OK;
-    return xci_device_result(e->context, device->ops->stream_wait(device->handle, e->move),
-                             "move the shadow");
+    for (uint32_t s = 0; encoding_of(e)->old_weights == 1 && s < e->pending->bundle->share_count;
+         s++) {
+        const xci_device_encoder *one = e->siblings[s];
+        const xci_device *device = one->context->shared->device;
+        XCI_DEVICE(one->context, "move the shadow",
+                   device->ops->stream_wait(device->handle, one->move));
+    }
+    return XORCAST_OK;
 }
 
 xorcast_status xci_device_encoder_list(xci_device_encoder *e, uint32_t worker,
@@ -687,7 +697,7 @@ xorcast_status xci_device_encoder_list(xci_device_encoder *e, uint32_t worker,
     TRY(xci_device_lists_make(&e->lists[worker], e->context, record, listed_out));
     if (encoding_of(e)->old_weights == 0)
         return XORCAST_OK;
-    return xci_device_lists_old(&e->lists[worker], xci_shadow_bundle(e->pending->shadow),
+    return xci_device_lists_old(&e->lists[worker], e->context, e->pending->bundle, e->shadow,
                                 listed_out, first, count, old_out);
 }
 
@@ -709,21 +719,24 @@ static xorcast_status book(xci_device_encoder *e) {
     return XORCAST_OK;
 }
 
-/* One piece is booked while the next one's blocks are copied and those after it are encoded. */
-static xorcast_status run_pieces(xci_device_encoder *e) {
-    e->launched = e->received = e->booked = 0;
-    while (e->span_count > 0 || e->booked < e->launched) {
-        while (e->span_count > 0 && e->launched < e->booked + SLOTS)
-            TRY(launch(e));
-        while (e->received < xci_min(e->launched, e->booked + 2))
-            TRY(receive(e));
-        TRY(book(e));
-    }
+bool xci_device_encoder_busy(const xci_device_encoder *e) {
+    return e->span_count > 0 || e->booked < e->launched;
+}
+
+xorcast_status xci_device_encoder_launch(xci_device_encoder *e) {
+    while (e->span_count > 0 && e->launched < e->booked + SLOTS)
+        TRY(launch(e));
     return XORCAST_OK;
 }
 
-/* The put is over: nothing is read any more, and the shadow has moved. */
-static xorcast_status come_to_rest(xci_device_encoder *e) {
+/* One piece is booked while the next one's blocks are copied and those after it are encoded. */
+xorcast_status xci_device_encoder_book(xci_device_encoder *e) {
+    while (e->received < xci_min(e->launched, e->booked + 2))
+        TRY(receive(e));
+    return book(e);
+}
+
+xorcast_status xci_device_encoder_rest(xci_device_encoder *e) {
     const xci_device *device = e->context->shared->device;
     const int computed = device->ops->stream_wait(device->handle, e->compute);
     const int sized = device->ops->stream_wait(device->handle, e->sizes);
@@ -738,18 +751,17 @@ static xorcast_status come_to_rest(xci_device_encoder *e) {
     return XORCAST_OK;
 }
 
-xorcast_status xci_device_encoder_run(xci_device_encoder *e, const xci_put_range *ranges,
-                                      uint64_t first, uint64_t end, bool all) {
+xorcast_status xci_device_encoder_start(xci_device_encoder *e, void *ready,
+                                        const xci_put_range *ranges, uint64_t first, uint64_t end,
+                                        bool all) {
+    const xci_device *device = e->context->shared->device;
     e->ranges = ranges;
     e->span_count = 0;
+    e->launched = e->received = e->booked = 0;
     push_span(e, (range_span){first, end});
-    xci_shadow_lock_all(e->pending->shadow);
-    xorcast_status status = xci_stream_follow(e->context, e->compute, e->caller_stream, e->event);
-    if (status == XORCAST_OK)
-        status = xci_device_incoming_gather(&e->incoming, all, e->compute);
-    if (status == XORCAST_OK)
-        status = run_pieces(e);
-    const xorcast_status rested = come_to_rest(e);
-    xci_shadow_unlock_all(e->pending->shadow);
-    return status < 0 ? status : rested;
+    XCI_DEVICE(e->context, "order two streams",
+               device->ops->stream_after(device->handle, e->compute, ready));
+    if (e->context != e->pending->bundle->context)
+        TRY(xci_stream_follow(e->context, e->compute, NULL, e->event));
+    return xci_device_incoming_gather(&e->incoming, all, e->compute);
 }

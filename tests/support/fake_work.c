@@ -30,14 +30,27 @@ int fake_copy_now(void *device, void *to, const void *from, uint64_t bytes) {
     return error != 0 ? error : run_copy(&work);
 }
 
+/* The source was looked at when the copy was put; the target is the device's. */
+static int run_copy_peer(fake_work *work) {
+    const uint64_t bytes = work->call.copy.bytes;
+    void *to = bytes > 0 ? fake_real(work->call.copy.to, bytes) : NULL;
+    const int before = fake_enter(-1);
+    if (bytes > 0)
+        memmove(to, fake_real(work->call.copy.from, bytes), bytes);
+    (void)fake_enter(before);
+    return 0;
+}
+
 int fake_copy_peer(void *device, void *to, void *from_device, const void *from, uint64_t bytes,
                    void *stream) {
-    uint64_t owned = 0;
-    const int error = fake_owns(from_device, from, &owned);
-    if (error == 0 && owned == 0)
+    int32_t ordinal = XCI_NO_DEVICE;
+    uint64_t owned;
+    const int error = fake_owner(from_device, from, &ordinal, &owned);
+    if (error == 0 && ordinal != ((fake_device *)from_device)->ordinal)
         fake_stop("a copy from a device that does not own the memory");
     fake_count_peer_bytes(bytes);
-    return error != 0 ? error : fake_copy(device, to, from, bytes, stream);
+    const fake_work work = {.run = run_copy_peer, .call.copy = {to, from, bytes}};
+    return error != 0 ? error : fake_put(device, stream, &work);
 }
 
 static int run_fill(fake_work *work) {
