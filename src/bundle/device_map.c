@@ -26,6 +26,7 @@ typedef struct map_build {
     uint8_t *block; /* NULL in the first pass */
     map_layout at;
     map_sizes used;
+    bool all_direct;
     /* the windows of the present tensor's part */
     bool replicas;
     uint32_t part_offset;
@@ -158,6 +159,7 @@ static void pass_over(map_build *b) {
     const xorcast_bundle *bundle = b->bundle;
     xci_chunk chunk;
     b->used = (map_sizes){0, 0};
+    b->all_direct = true;
     for (uint64_t c = 0; c < bundle->layout.chunk_count; c++) {
         if (c == 0)
             xci_bundle_chunk(b->described, 0, b->space, &chunk);
@@ -165,6 +167,7 @@ static void pass_over(map_build *b) {
             xci_bundle_next_chunk(b->described, b->space, &chunk);
         uint8_t *address = direct_address(bundle, &chunk);
         list_place(b, c, address);
+        b->all_direct = b->all_direct && address != NULL;
         if (address == NULL)
             add_windows(b, &chunk);
         if (b->describe)
@@ -201,7 +204,7 @@ static void point(const map_build *b, xci_device_map *map) {
     if (!b->describe)
         map->grid = b->described->map->grid;
     map->places.direct = (uint8_t *const *)(const void *)(base + b->at.direct);
-    if (b->used.windows == 0)
+    if (b->all_direct)
         return;
     map->places.window_first = (const uint32_t *)(const void *)(base + b->at.window_first);
     map->places.windows = (const xci_cuda_window *)(const void *)(base + b->at.windows);

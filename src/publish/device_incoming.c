@@ -43,32 +43,46 @@ static void list_own(xci_device_incoming *incoming) {
     }
 }
 
+static xorcast_status open_small(xci_device_incoming *incoming) {
+    xorcast_context *context = incoming->context;
+    const xorcast_bundle *bundle = incoming->bundle;
+    const xci_device *device = context->shared->device;
+    const uint64_t count = packed_chunk_count(bundle), bytes = count << bundle->chunk_log2;
+    if (count == 0)
+        return XORCAST_OK;
+    TRY(xci_device_allocate(context, bytes, &incoming->small));
+    TRY(xci_device_allocate(context, count * sizeof(uint8_t *), &incoming->small_table));
+    for (uint64_t i = 0; i < count; i++)
+        incoming->at[i] = xci_device_incoming_small(incoming, bundle->whole_chunk_count + i);
+    XCI_DEVICE(context, "copy a table",
+               device->ops->copy_now(device->handle, incoming->small_table.at, incoming->at,
+                                     count * sizeof(uint8_t *)));
+    /* The padding between tensors is zero in a delta's eyes, and nobody else writes it. */
+    XCI_DEVICE(context, "clear memory",
+               device->ops->fill(device->handle, incoming->small.at, 0, bytes, NULL));
+    return xci_device_result(context, device->ops->stream_wait(device->handle, NULL),
+                             "clear memory");
+}
+
 static xorcast_status open_parts(xci_device_incoming *incoming) {
     xorcast_context *context = incoming->context;
     const xorcast_bundle *bundle = incoming->bundle;
     const xci_device *device = context->shared->device;
     const uint64_t table_bytes = bundle->layout.chunk_count * sizeof(uint8_t *);
-    const uint64_t small_bytes = packed_chunk_count(bundle) << bundle->chunk_log2;
     void *memory;
     TRY(list_offsets(incoming));
     TRY(xci_allocate_array(context, bundle->tensor_count, sizeof(void *), &memory));
     incoming->from = memory;
     TRY(xci_pinned_allocate(context, table_bytes, &incoming->pinned));
     TRY(xci_device_allocate(context, table_bytes, &incoming->table));
-    TRY(xci_device_allocate(context, small_bytes, &incoming->small));
     incoming->at = (uint8_t **)(void *)incoming->pinned.at;
     incoming->device_at = (uint8_t *const *)(const void *)incoming->table.at;
+    TRY(open_small(incoming));
     list_own(incoming);
-    XCI_DEVICE(
-        context, "copy a table",
-        device->ops->copy_now(device->handle, incoming->table.at, incoming->at, table_bytes));
-    /* The padding between tensors is zero in a delta's eyes, and nobody else writes it. */
-    if (small_bytes > 0) {
-        XCI_DEVICE(context, "clear memory",
-                   device->ops->fill(device->handle, incoming->small.at, 0, small_bytes, NULL));
-        XCI_DEVICE(context, "clear memory", device->ops->stream_wait(device->handle, NULL));
-    }
-    return XORCAST_OK;
+    return xci_device_result(
+        context,
+        device->ops->copy_now(device->handle, incoming->table.at, incoming->at, table_bytes),
+        "copy a table");
 }
 
 xorcast_status xci_device_incoming_open(xci_device_incoming *incoming, xorcast_bundle *bundle,
@@ -86,6 +100,7 @@ void xci_device_incoming_close(xci_device_incoming *incoming) {
     if (incoming->context == NULL)
         return;
     xci_device_release(incoming->context, &incoming->small);
+    xci_device_release(incoming->context, &incoming->small_table);
     xci_device_release(incoming->context, &incoming->table);
     xci_device_release(incoming->context, &incoming->device_moves);
     xci_pinned_release(incoming->context, &incoming->pinned);
@@ -168,12 +183,7 @@ static xorcast_status gather_all(xci_device_incoming *incoming, void *stream) {
     const xci_device *device = incoming->context->shared->device;
     const xci_cuda_copy_call call = {share->map->grid, share->map->places, share->whole_chunk_count,
                                      packed_chunk_count(share),
-                                     incoming->device_at + share->whole_chunk_count};
-    const uint64_t at = share->whole_chunk_count * sizeof(uint8_t *);
-    /* On the device the table may still name the bounce buffer. */
-    XCI_DEVICE(incoming->context, "copy a table",
-               device->ops->copy(device->handle, incoming->table.at + at, incoming->pinned.at + at,
-                                 packed_chunk_count(share) * sizeof(uint8_t *), stream));
+                                     (uint8_t *const *)(const void *)incoming->small_table.at};
     return xci_device_result(incoming->context, device->ops->gather(device->handle, &call, stream),
                              "gather small tensors");
 }

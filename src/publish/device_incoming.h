@@ -24,6 +24,7 @@ typedef struct xci_device_incoming {
     const xci_device_shadow *shadow;
     xci_device_memory small;  /* copies: packed chunks, one behind the other; zero where nothing
                                  of the share is */
+    xci_device_memory small_table; /* their addresses, for the device */
     uint32_t *offsets;        /* of each small tensor in its chunk */
     xci_device_memory pinned; /* the table on the host */
     xci_device_memory table;  /* and on the device */
