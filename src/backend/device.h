@@ -1,7 +1,8 @@
 /* Devices: memory, streams and batched operations of a GPU, as one table of C functions without any
  * type of a vendor. A plug-in fills the table (backend/cuda/cuda_device.c; plugin.c loads it at run
- * time), a test may bring a stand-in of its own. A context owns at most one open device and the account of
- * what was allocated there; for more devices there are contexts beside it (base/context.h).
+ * time), a test may bring a stand-in of its own. A context owns at most one open device
+ * and the account of what was allocated there; for more devices there are contexts beside it
+ * (base/context.h).
  *
  * Rules of the table:
  *   result      Every call that can fail returns 0 or the device's own number. xci_device_result

@@ -269,8 +269,8 @@ static xorcast_status add_alias(xorcast_bundle *bundle, const xorcast_tensor *te
     return xci_bundle_list_alias(bundle, name, target);
 }
 
-/* What a device adds: its memory must be that of a device of the context's backend, and since a word
- * is read at once there, rows that do not follow each other must be whole words. */
+/* What a device adds: its memory must be that of a device of the context's backend, and since a
+ * word is read at once there, rows that do not follow each other must be whole words. */
 static xorcast_status check_device(xorcast_bundle *bundle, const xci_tensor *copy) {
     xorcast_context *context = bundle->context;
     for (uint32_t i = 0; i < copy->region_count; i++) {

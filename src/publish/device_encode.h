@@ -1,5 +1,5 @@
-/* Encoding on a device: what put hands over of the chunks at home there, piece by piece, beside what
- * is published, to blocks on the host and a shadow that has moved along.
+/* Encoding on a device: what put hands over of the chunks at home there, piece by piece, beside
+ * what is published, to blocks on the host and a shadow that has moved along.
  *
  *     compute stream   encode A | encode B | encode C        | encode D ...
  *     sizes stream              | of A     | of B            | of C ...

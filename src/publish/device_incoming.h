@@ -1,5 +1,5 @@
-/* Where the new bytes of each chunk are, in memory of one device, during put: in the tensors that are
- * handed over, or, of small tensors, in copies, because they share chunks and are the caller's
+/* Where the new bytes of each chunk are, in memory of one device, during put: in the tensors that
+ * are handed over, or, of small tensors, in copies, because they share chunks and are the caller's
  * again before their chunk is whole. The host knows the addresses, the device has them as a
  * table. One for each share of the bundle (bundle/shares.h).
  *
