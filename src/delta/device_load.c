@@ -1,7 +1,8 @@
 /* Loading blocks onto a device: see device_load.h.
  *
- *     pinned memory of a slot:  payload | table of blocks | results
- *     device memory of a slot:  table of blocks | results | payload, unless it is kept */
+ *     pinned memory of a slot:  payload | table of blocks | results | any_bad
+ *     device memory of a slot:  table of blocks | payload
+ *                               lengths of lists, if the payload is kept */
 #include "delta/device_load.h"
 
 #include <string.h>
@@ -14,8 +15,9 @@
 
 /* Of a batch, unless a group needs more or the bundle less. Own blocks go back to a shadow, which
  * is rare: an eighth will do. */
-#define SLOT_PAYLOAD (UINT64_C(36) << 20)
-#define SLOT_BLOCKS UINT64_C(73728)
+#define SLOT_PAYLOAD (UINT64_C(24) << 20)
+#define SLOT_BLOCKS UINT64_C(131072)
+#define FLAG_BYTES UINT64_C(64)
 #define NEAR_BYTES UINT64_C(4096) /* that may be copied for nothing between two records */
 
 /* ---- Opening and closing ---- */
@@ -54,16 +56,32 @@ static xorcast_status reserve_slot(xci_device_loader *loader, xci_load_slot *slo
         return XORCAST_OK;
     payload = xci_round_up(xci_max(payload, slot->payload_room), 64);
     blocks = xci_max(blocks, slot->block_room);
-    const uint64_t tables = table_bytes(blocks) + result_bytes(blocks);
     xci_pinned_release(context, &slot->pinned);
     xci_device_release(context, &slot->device);
     slot->payload_room = slot->block_room = 0;
-    TRY(xci_pinned_allocate(context, payload + tables, &slot->pinned));
-    TRY(xci_device_allocate(context, tables + (loader->mode == XCI_LOAD_KEEP ? 0 : payload + 64),
+    TRY(xci_pinned_allocate(
+        context, payload + table_bytes(blocks) + result_bytes(blocks) + FLAG_BYTES, &slot->pinned));
+    TRY(xci_device_allocate(context,
+                            loader->mode == XCI_LOAD_KEEP ? blocks * sizeof(uint32_t)
+                                                          : table_bytes(blocks) + payload + 64,
                             &slot->device));
     slot->payload_room = payload;
     slot->block_room = blocks;
     return XORCAST_OK;
+}
+
+/* Batches that are kept have nothing to do with each other, and the longest block of each takes
+ * its time: they are worked on side by side, unless they share the engine's window. */
+static xorcast_status open_slot_stream(xci_device_loader *loader, unsigned index) {
+    const xci_device *device = loader->context->shared->device;
+    xci_load_slot *slot = &loader->slots[index];
+    slot->stream = loader->stream;
+    if (loader->mode != XCI_LOAD_KEEP || loader->engine.able || index == XCI_LOAD_SLOTS)
+        return XORCAST_OK;
+    slot->stream = NULL;
+    return xci_device_result(loader->context,
+                             device->ops->stream_open(device->handle, &slot->stream),
+                             "make a stream");
 }
 
 static xorcast_status open_parts(xci_device_loader *loader) {
@@ -86,6 +104,7 @@ static xorcast_status open_parts(xci_device_loader *loader) {
         XCI_DEVICE(context, "make an event",
                    device->ops->event_open(device->handle, &slot->copied));
         XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &slot->event));
+        TRY(open_slot_stream(loader, i));
     }
     const xorcast_bundle *bundle = loader->bundle;
     const uint64_t share = loader->mode == XCI_LOAD_APPLY_OWN ? 8 : 1;
@@ -130,6 +149,9 @@ void xci_device_loader_close(xci_device_loader *loader) {
     if (context == NULL)
         return;
     xci_stream_close(context, &loader->copies);
+    for (unsigned i = 0; i <= XCI_LOAD_SLOTS; i++)
+        if (loader->slots[i].stream != loader->stream)
+            xci_stream_close(context, &loader->slots[i].stream);
     xci_stream_close(context, &loader->stream);
     change_side(loader, NULL);
     xci_event_close(context, &loader->event);
@@ -139,6 +161,7 @@ void xci_device_loader_close(xci_device_loader *loader) {
         xci_engine_batch_close(&loader->engine, &loader->slots[i].engine);
         xci_pinned_release(context, &loader->slots[i].pinned);
         xci_device_release(context, &loader->slots[i].device);
+        xci_device_release(context, &loader->slots[i].own);
         xci_load_gap_release(context, &loader->slots[i]);
     }
     for (uint32_t i = 0; loader->workers != NULL && i < xci_context_threads(context); i++) {
@@ -162,12 +185,9 @@ static xci_cuda_result *results_of(const xci_load_slot *slot) {
                                        table_bytes(slot->block_room));
 }
 
-static xci_cuda_block *own_table(const xci_load_slot *slot) {
-    return (xci_cuda_block *)(void *)slot->device.at;
-}
-
-static xci_cuda_result *device_results(const xci_load_slot *slot) {
-    return (xci_cuda_result *)(void *)(slot->device.at + table_bytes(slot->block_room));
+/* Becomes 1 where the check finds a damaged block. */
+static uint32_t *any_bad(const xci_load_slot *slot) {
+    return (uint32_t *)(void *)((uint8_t *)results_of(slot) + result_bytes(slot->block_room));
 }
 
 /* ---- Items of the pool ---- */
@@ -202,16 +222,24 @@ static void squeeze(xci_load_slot *slot) {
 }
 
 /* Where the device has the slot's entries: in the list of what is kept, if there is room. */
-static void place_table(xci_device_loader *loader, xci_load_slot *slot) {
-    slot->table_at = own_table(slot);
-    if (loader->mode != XCI_LOAD_KEEP || !loader->list_whole)
-        return;
+static xorcast_status place_table(xci_device_loader *loader, xci_load_slot *slot) {
+    const xci_device_memory *memory = &slot->device;
+    const bool keep = loader->mode == XCI_LOAD_KEEP;
     loader->list_whole =
+        keep && loader->list_whole &&
         (loader->listed + slot->count) * sizeof(xci_cuda_block) <= loader->list.bytes;
-    if (!loader->list_whole)
-        return;
-    slot->table_at = (xci_cuda_block *)(void *)loader->list.at + loader->listed;
-    loader->listed += slot->count;
+    if (loader->list_whole) {
+        slot->table_at = (xci_cuda_block *)(void *)loader->list.at + loader->listed;
+        loader->listed += slot->count;
+        return XORCAST_OK;
+    }
+    if (keep) {
+        memory = &slot->own;
+        TRY(xci_device_reserve(loader->context, &slot->own,
+                               slot->block_room * sizeof(xci_cuda_block)));
+    }
+    slot->table_at = (xci_cuda_block *)(void *)memory->at;
+    return XORCAST_OK;
 }
 
 static xci_cuda_block_call call_of(const xci_device_loader *loader, const xci_load_slot *slot) {
@@ -219,7 +247,11 @@ static xci_cuda_block_call call_of(const xci_device_loader *loader, const xci_lo
                                  .places = loader->map->places,
                                  .blocks = slot->table_at,
                                  .count = slot->count,
-                                 .results = device_results(slot)};
+                                 .results = results_of(slot),
+                                 .list_bytes = loader->mode == XCI_LOAD_KEEP
+                                                   ? (uint32_t *)(void *)slot->device.at
+                                                   : NULL,
+                                 .any_bad = any_bad(slot)};
 }
 
 static xorcast_status send_table(xci_device_loader *loader, const xci_load_slot *slot,
@@ -235,30 +267,23 @@ static xorcast_status start_check(xci_device_loader *loader, xci_load_slot *slot
     xorcast_context *context = loader->context;
     const xci_device *device = context->shared->device;
     const xci_cuda_block_call call = call_of(loader, slot);
-    if (loader->mode ==
-        XCI_LOAD_KEEP) /* prepared too: for the pause, lists are faster than blocks */
-        TRY(xci_engine_check(&loader->engine, &slot->engine, &call, xci_load_table(slot),
-                             loader->stream));
-    else
-        XCI_DEVICE(context, "check blocks",
-                   device->ops->check(device->handle, &call, loader->stream));
-    XCI_DEVICE(context, "copy results",
-               device->ops->copy(device->handle, results_of(slot), device_results(slot),
-                                 slot->count * sizeof(xci_cuda_result), loader->stream));
-    return XORCAST_OK;
+    if (loader->mode == XCI_LOAD_KEEP) /* prepared too: lists are faster in the pause */
+        return xci_engine_check(&loader->engine, &slot->engine, &call, xci_load_table(slot),
+                                slot->stream);
+    return xci_device_result(context, device->ops->check(device->handle, &call, slot->stream),
+                             "check blocks");
 }
 
 static xorcast_status start_apply(xci_device_loader *loader, const xci_load_slot *slot) {
     const xci_device *device = loader->context->shared->device;
     const xci_cuda_block_call call = call_of(loader, slot);
     return xci_device_result(
-        loader->context, device->ops->apply(device->handle, &call, loader->stream), "apply blocks");
+        loader->context, device->ops->apply(device->handle, &call, slot->stream), "apply blocks");
 }
 
 /* Where the device will have a slot's payload. */
 static xorcast_status place_payload(xci_device_loader *loader, xci_load_slot *slot) {
-    slot->payload_at =
-        slot->device.at + table_bytes(slot->block_room) + result_bytes(slot->block_room);
+    slot->payload_at = slot->device.at + table_bytes(slot->block_room);
     return loader->mode == XCI_LOAD_KEEP
                ? xci_device_arena_take(&loader->arena, slot->payload_bytes + XCI_LOAD_ALIGNMENT,
                                        &slot->payload_at)
@@ -271,9 +296,9 @@ static xorcast_status send_run(xci_device_loader *loader, const xci_load_slot *s
     uint8_t *to = slot->payload_at + run->at;
     return xci_device_result(
         loader->context,
-        run->from == NULL ? device->ops->copy(device->handle, to, slot->pinned.at + run->at,
-                                              run->bytes, loader->copies)
-                          : device->ops->copy_peer(device->handle, to,
+        run->end == NULL ? device->ops->copy(device->handle, to, run->from, run->bytes,
+                                             loader->copies)
+                         : device->ops->copy_peer(device->handle, to,
                                                    loader->side->context->shared->device->handle,
                                                    run->from, run->bytes, loader->copies),
         "copy blocks");
@@ -288,16 +313,17 @@ static xorcast_status launch(xci_device_loader *loader, xci_load_slot *slot) {
         xci_engine_sort(&loader->engine, &slot->engine, xci_load_table(slot), slot->count);
     if (slot->count == 0 && atomic_load(&slot->gap.record_count) == 0)
         return XORCAST_OK;
-    place_table(loader, slot);
+    TRY(place_table(loader, slot));
+    *any_bad(slot) = 0;
     slot->busy = true; /* also if only a part of what follows gets onto the streams */
     for (uint32_t i = 0; i < slot->run_count; i++)
         TRY(send_run(loader, slot, &slot->runs[i]));
     TRY(send_table(loader, slot, loader->copies));
-    TRY(xci_stream_follow(context, loader->stream, loader->copies, slot->copied));
+    TRY(xci_stream_follow(context, slot->stream, loader->copies, slot->copied));
     TRY(loader->mode == XCI_LOAD_APPLY_OWN ? start_apply(loader, slot) : start_check(loader, slot));
     TRY(xci_load_gap_start(loader, slot));
     XCI_DEVICE(context, "mark a stream",
-               device->ops->event_record(device->handle, slot->event, loader->stream));
+               device->ops->event_record(device->handle, slot->event, slot->stream));
     return XORCAST_OK;
 }
 
@@ -355,8 +381,9 @@ static xorcast_status give(xci_device_loader *loader, xci_load_slot *slot) {
 static xorcast_status sort_out(xci_device_loader *loader, xci_load_slot *slot,
                                uint64_t *rejected_out) {
     take_job job = {.loader = loader, .slot = slot};
-    TRY(xci_pool_run(loader->context->shared->pool, xci_divide_up(slot->count, XCI_LOAD_RUN),
-                     count_rejected, &job));
+    if (*any_bad(slot) != 0 || slot->engine.decoded > 0)
+        TRY(xci_pool_run(loader->context->shared->pool, xci_divide_up(slot->count, XCI_LOAD_RUN),
+                         count_rejected, &job));
     *rejected_out = atomic_load(&job.rejected);
     if (*rejected_out == 0)
         return XORCAST_OK;
@@ -390,7 +417,7 @@ static xorcast_status apply_good(xci_device_loader *loader, xci_load_slot *slot,
     if (slot->count == 0)
         return XORCAST_OK;
     if (rejected > 0)
-        TRY(send_table(loader, slot, loader->stream));
+        TRY(send_table(loader, slot, slot->stream));
     return start_apply(loader, slot);
 }
 
@@ -448,14 +475,14 @@ static xorcast_status make_rejected_ready(xci_device_loader *loader, const xci_l
         const xci_device *device = loader->context->shared->device;
         /* The apply of the turn before may still read the slot. */
         XCI_DEVICE(loader->context, "work on blocks",
-                   device->ops->stream_wait(device->handle, loader->stream));
+                   device->ops->stream_wait(device->handle, slot->stream));
         job.done = done;
         slot->listed = count;
         slot->payload_bytes = count * room;
         atomic_store(&slot->skipped, 0);
         TRY(place_payload(loader, slot));
         TRY(xci_pool_run(loader->context->shared->pool, count, ready_block, &job));
-        slot->runs[0] = (xci_load_run){.bytes = slot->payload_bytes};
+        slot->runs[0] = (xci_load_run){.from = slot->pinned.at, .bytes = slot->payload_bytes};
         slot->run_count = 1;
         TRY(launch(loader, slot));
         TRY(take_ready(loader, slot));
@@ -492,7 +519,7 @@ static xorcast_status complete(xci_device_loader *loader, xci_load_slot *slot) {
     slot->busy = true; /* the apply still reads it */
     TRY(apply_good(loader, slot, rejected));
     XCI_DEVICE(loader->context, "mark a stream",
-               device->ops->event_record(device->handle, slot->event, loader->stream));
+               device->ops->event_record(device->handle, slot->event, slot->stream));
     return wait_for(loader, slot);
 }
 
@@ -512,14 +539,19 @@ static const uint8_t *elsewhere(const xci_device_loader *loader, const xci_recor
     return end != NULL && (uint64_t)(end - at) >= room ? at : NULL;
 }
 
+bool xci_device_load_elsewhere(const xci_device_loader *loader, const xci_record *record) {
+    return elsewhere(loader, record, xci_load_record_room(loader, record)) != NULL;
+}
+
 /* The last run, if what comes from `from` next can lie in it: bytes that are near each other in one
- * memory of the other device are here too, and come in one copy. */
+ * memory of the other device are here too, and come in one copy. `from` NULL: what comes next in
+ * pinned memory. */
 static xci_load_run *open_run(xci_load_slot *slot, const uint8_t *from, uint64_t room) {
     if (slot->run_count == 0)
         return NULL;
     xci_load_run *last = &slot->runs[slot->run_count - 1];
-    if (from == NULL || last->from == NULL)
-        return from == last->from ? last : NULL;
+    if (from == NULL || last->end == NULL)
+        return from == NULL && last->end == NULL ? last : NULL;
     const uintptr_t begin = (uintptr_t)from, end = (uintptr_t)last->from + last->bytes;
     const bool near = begin >= end && begin - end <= NEAR_BYTES;
     return near && begin + room <= (uintptr_t)last->end ? last : NULL;
@@ -533,17 +565,20 @@ static bool place_record(const xci_device_loader *loader, xci_load_slot *slot,
     uint64_t at = slot->payload_bytes;
     if (run != NULL && from != NULL)
         at = run->at + (uint64_t)(from - run->from);
-    if (at + room > slot->payload_room || slot->listed + record->block_count > slot->block_room ||
+    uint8_t *pinned = from == NULL ? slot->pinned.at + slot->pinned_bytes : NULL;
+    if (slot->listed + record->block_count > slot->block_room ||
+        (from == NULL && slot->pinned_bytes + room > slot->payload_room) ||
         (run == NULL && slot->run_count == XCI_LOAD_RUNS))
         return false;
     if (run == NULL) {
         run = &slot->runs[slot->run_count++];
-        *run = (xci_load_run){.from = from, .at = at};
+        *run = (xci_load_run){.from = from != NULL ? from : pinned, .at = at};
         if (from != NULL)
             run->end = xci_device_side_end(loader->side, from);
     }
     run->bytes = at + room - run->at;
-    slot->items[slot->item_count++] = (xci_load_item){record, from != NULL, at, slot->listed};
+    slot->items[slot->item_count++] = (xci_load_item){record, pinned, at, slot->listed};
+    slot->pinned_bytes += from == NULL ? room : 0;
     slot->any_copied |= from != NULL;
     slot->payload_bytes = at + room;
     slot->listed += record->block_count;
@@ -584,7 +619,7 @@ static xorcast_status open_slot(xci_device_loader *loader, xci_load_slot **slot_
     TRY(complete(loader, slot));
     TRY(xci_engine_begin(&loader->engine, &slot->engine, slot->block_room));
     slot->any_copied = false;
-    slot->listed = slot->payload_bytes = slot->run_count = 0;
+    slot->listed = slot->payload_bytes = slot->pinned_bytes = slot->run_count = 0;
     atomic_store(&slot->skipped, 0);
     atomic_store(&slot->gap.record_count, 0);
     atomic_store(&slot->gap.most_tables, 1);
@@ -595,6 +630,8 @@ xorcast_status xci_device_load_begin(xci_device_loader *loader, uint64_t block_c
     const uint64_t most = xci_min(block_count, loader->bundle->layout.chunk_count);
     loader->listed = loader->taken = 0;
     loader->list_whole = true;
+    for (unsigned i = 0; i <= XCI_LOAD_SLOTS; i++)
+        TRY(xci_stream_follow(loader->context, loader->slots[i].stream, NULL, loader->event));
     return xci_device_reserve(loader->context, &loader->list, most * sizeof(xci_cuda_block));
 }
 
@@ -630,9 +667,10 @@ static void come_to_rest(xci_device_loader *loader, void *stream) {
 
 void xci_device_load_drop(xci_device_loader *loader) {
     come_to_rest(loader, loader->copies);
-    come_to_rest(loader, loader->stream);
-    for (unsigned i = 0; i <= XCI_LOAD_SLOTS; i++)
+    for (unsigned i = 0; i <= XCI_LOAD_SLOTS; i++) {
+        come_to_rest(loader, loader->slots[i].stream);
         loader->slots[i].busy = false;
+    }
     loader->listed = loader->taken = 0;
     change_side(loader, NULL);
     xci_device_arena_reset(&loader->arena);

@@ -19,7 +19,7 @@
 #include "delta/group_reader.h"
 
 #define XCI_LOAD_RECORDS 2048u /* records that the pool loads at a time, at most */
-#define XCI_LOAD_SLOTS 3u
+#define XCI_LOAD_SLOTS 4u
 #define XCI_LOAD_RUN UINT64_C(1024) /* blocks whose results one worker books at a time */
 
 typedef enum xci_load_mode {
@@ -40,16 +40,16 @@ typedef struct xci_load_taker {
 
 /* Neighbouring bytes of a slot's payload that come in one copy. */
 typedef struct xci_load_run {
-    const uint8_t *from; /* on the other device; NULL: the slot's pinned memory */
-    const uint8_t *end;  /* there: of the memory that it lies in */
+    const uint8_t *from; /* in the slot's pinned memory or on the other device */
+    const uint8_t *end;  /* there: of the memory that it lies in; NULL: not from there */
     uint64_t at, bytes;  /* in the payload */
 } xci_load_run;
 #define XCI_LOAD_RUNS 128u
 
 typedef struct xci_load_item {
     const xci_record *record;
-    bool copied;    /* its blocks come from another device */
-    uint64_t at;    /* of its blocks in the slot's payload */
+    uint8_t *pinned; /* where its blocks go first; NULL: they come from another device */
+    uint64_t at;     /* of its blocks in the slot's payload */
     uint64_t first; /* of its blocks in the slot's table */
 } xci_load_item;
 
@@ -63,13 +63,16 @@ typedef struct xci_load_gap {
 
 typedef struct xci_load_slot {
     xci_device_memory pinned, device;
-    uint64_t payload_room, block_room; /* what both were made for */
+    xci_device_memory own;             /* mode KEEP: a table that is no part of the list */
+    uint64_t payload_room, block_room; /* what pinned and device were made for */
     uint64_t listed, payload_bytes;    /* of the batch so far: blocks, skipped ones too */
+    uint64_t pinned_bytes;             /* of its payload, in pinned memory */
     uint64_t count;                    /* blocks that are on the device */
     uint8_t *payload_at;               /* there */
     xci_engine_batch engine;           /* mode KEEP */
     xci_cuda_block *table_at;          /* there */
     atomic_uint_fast64_t skipped;      /* of those listed */
+    void *stream;                      /* where its work is put: its own, or the loader's */
     void *copied, *event;              /* payload and table are there; all is done */
     bool busy;                         /* being worked on */
     uint64_t item_count;               /* records that are loaded now */
@@ -115,13 +118,17 @@ xorcast_status xci_device_loader_open(xci_device_loader *loader, xorcast_bundle 
                                       const xci_load_taker *taker);
 void xci_device_loader_close(xci_device_loader *loader);
 
-/* Mode KEEP: makes room for a list of about so many blocks. Before the first record of a delta. */
+/* Mode KEEP: makes room for a list of about so many blocks, and what follows comes after what is on
+ * the default stream now. Before the first record of a delta. */
 xorcast_status xci_device_load_begin(xci_device_loader *loader, uint64_t block_count);
 /* Adds records; their bytes are the caller's again afterwards. Work goes on behind the call.
  * `side`: NULL, or where another device has blocks of the records: they are copied from there, and
  * read until the end. */
 xorcast_status xci_device_load(xci_device_loader *loader, const xci_record *records, uint64_t count,
                                xci_device_side *side);
+/* Whether the blocks of a record that was added come from the other side, so that nobody has looked
+ * at those that the record has beside it. */
+bool xci_device_load_elsewhere(const xci_device_loader *loader, const xci_record *record);
 /* Until all of it is done. */
 xorcast_status xci_device_load_end(xci_device_loader *loader);
 /* After a failure, or to begin anew: waits, and drops what was loaded. */

@@ -79,12 +79,15 @@ xorcast_status xci_device_stage_begin(xci_stage *stage) {
     xci_device_loader *loader = stage->loader;
     loader->beside_old_weights = stage->info.needs_old_weights != 0;
     memset(stage->sums, 0, xci_context_threads(loader->context) * sizeof *stage->sums);
-    TRY(xci_device_load_begin(loader, stage->info.counts.chunks_changed));
-    return xci_stream_follow(loader->context, loader->stream, NULL, loader->event);
+    return xci_device_load_begin(loader, stage->info.counts.chunks_changed);
 }
 
 xorcast_status xci_device_stage_records(xci_stage *stage, xci_device_side *side) {
     return xci_device_load(stage->loader, stage->records, stage->record_count, side);
+}
+
+bool xci_device_stage_elsewhere(const xci_stage *stage, const xci_record *record) {
+    return xci_device_load_elsewhere(stage->loader, record);
 }
 
 xorcast_status xci_device_stage_finish(xci_stage *stage) {

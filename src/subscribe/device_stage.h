@@ -16,6 +16,8 @@ xorcast_status xci_device_stage_begin(xci_stage *stage);
 /* The records of the stage's present parts, and where another device has their blocks, or NULL.
  * Work goes on behind the call. */
 xorcast_status xci_device_stage_records(xci_stage *stage, xci_device_side *side);
+/* Whether a record's blocks came from there. */
+bool xci_device_stage_elsewhere(const xci_stage *stage, const xci_record *record);
 /* Until everything is checked and listed. */
 xorcast_status xci_device_stage_finish(xci_stage *stage);
 /* Who decoded what is staged, and why. */

@@ -244,12 +244,24 @@ static void check_block(const xci_cuda_block_call *call, const xci_cuda_block *b
         fake_pass_ns((uint64_t)(fake_engine_config().kernel_ns_per_byte * (double)about.bytes));
 }
 
+static void mark_bad(const xci_cuda_block_call *call, const xci_cuda_result *result) {
+    if (result->status < 0 && call->any_bad != NULL)
+        *(uint32_t *)fake_real(call->any_bad, sizeof *call->any_bad) = 1;
+}
+
 static int run_check(fake_work *work) {
     const xci_cuda_block_call *call = &work->call.block;
     const xci_cuda_block *blocks = fake_real(call->blocks, call->count * sizeof *blocks);
     xci_cuda_result *results = fake_real(call->results, call->count * sizeof *results);
-    for (uint64_t i = 0; i < call->count; i++)
+    uint32_t *list_bytes = call->list_bytes != NULL
+                               ? fake_real(call->list_bytes, call->count * sizeof *list_bytes)
+                               : NULL;
+    for (uint64_t i = 0; i < call->count; i++) {
         check_block(call, &blocks[i], NULL, &results[i]);
+        if (list_bytes != NULL)
+            list_bytes[i] = results[i].list_bytes;
+        mark_bad(call, &results[i]);
+    }
     return 0;
 }
 
@@ -294,13 +306,13 @@ static void make_list(xci_cuda_block *block, const uint8_t *mask, uint32_t bytes
 static int run_prepare(fake_work *work) {
     const xci_cuda_block_call *call = &work->call.block;
     xci_cuda_block *blocks = fake_real(call->blocks, call->count * sizeof *blocks);
-    const xci_cuda_result *results = fake_real(call->results, call->count * sizeof *results);
+    const uint32_t *list_bytes = fake_real(call->list_bytes, call->count * sizeof *list_bytes);
     for (uint64_t i = 0; i < call->count; i++) {
-        if (results[i].status < 0 || results[i].list_bytes == 0)
+        if (list_bytes[i] == 0)
             continue;
         const uint32_t bytes = fake_chunk_of(&call->grid, blocks[i].chunk).bytes;
         uint8_t *mask = mask_of(&blocks[i], bytes);
-        make_list(&blocks[i], mask, bytes, results[i].list_bytes);
+        make_list(&blocks[i], mask, bytes, list_bytes[i]);
         free(mask);
     }
     return 0;
@@ -325,9 +337,9 @@ static int run_check_masks(fake_work *work) {
         results[i] = (xci_cuda_result){.block_bytes = blocks[i].block_bytes,
                                        .block_codec = blocks[i].block_codec,
                                        .status = XORCAST_DATA_CORRUPT};
-        if (decoded[2 * i] != bytes)
-            continue;
-        check_block(&call->of, &blocks[i], mask, &results[i]);
+        if (decoded[2 * i] == bytes)
+            check_block(&call->of, &blocks[i], mask, &results[i]);
+        mark_bad(&call->of, &results[i]);
         if (results[i].list_bytes != 0)
             make_list(&blocks[i], mask, bytes, results[i].list_bytes);
     }

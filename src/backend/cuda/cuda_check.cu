@@ -92,6 +92,10 @@ static __global__ void __launch_bounds__(THREADS) k_check_blocks(const xci_cuda_
         result.list_bytes = checker.list_bytes;
     }
     call.results[index] = result;
+    if (call.list_bytes != nullptr)
+        call.list_bytes[index] = result.list_bytes;
+    if (!good && call.any_bad != nullptr)
+        *call.any_bad = 1;
 }
 
 extern "C" int xci_cuda_check(const xci_cuda_block_call *call, void *stream) {

@@ -120,7 +120,10 @@ typedef struct xci_cuda_block_call {
     const xci_cuda_block *blocks; /* device memory; what they point to is 16-byte aligned and may
                                      be read up to 16 bytes beyond each block's end */
     uint64_t count;
-    xci_cuda_result *results;     /* of check: `count` */
+    xci_cuda_result *results; /* of check: `count`, in device or pinned host memory */
+    /* The same as in the results, in device memory, for prepare; NULL: there will be none. */
+    uint32_t *list_bytes;
+    uint32_t *any_bad; /* device or pinned: check makes it 1 if a block is damaged; or NULL */
     const uint32_t *gate;
     uint64_t *progress;
 } xci_cuda_block_call;
@@ -130,8 +133,8 @@ typedef struct xci_cuda_block_call {
 #define XCI_CUDA_CODEC_LIST 0x100u
 
 int xci_cuda_check(const xci_cuda_block_call *call, void *stream);
-/* For blocks that `results` of check call good: rewrites bytes, size and codec of those that have
- * list_bytes, in `blocks` and in what they point to; leaves the others, lists too. */
+/* For blocks that check was given: rewrites bytes, size and codec of those that have list_bytes, in
+ * `blocks` and in what they point to; leaves the others, lists and damaged ones too. */
 int xci_cuda_prepare(const xci_cuda_block_call *call, void *stream);
 /* check and prepare of LZ4 blocks that something else has decoded: of block i of the call, which is
  * any LZ4 block and was walked to its end before, the mask lies at masks + i * stride, 16-byte

@@ -45,7 +45,7 @@ static __global__ void __launch_bounds__(THREADS) k_prepare_blocks(const xci_cud
     const uint64_t index = (uint64_t)blockIdx.x * BLOCKS + threadIdx.x / GROUP;
     if (index >= call.count)
         return;
-    const uint32_t list_bytes = call.results[index].list_bytes;
+    const uint32_t list_bytes = call.list_bytes[index];
     xci_cuda_block block = call.blocks[index];
     if (list_bytes == 0 || block.block_codec != XORCAST_CODEC_LZ4)
         return;
