@@ -161,6 +161,15 @@ static xorcast_status find_homes(xorcast_bundle *bundle, const device_list *devi
     return XORCAST_OK;
 }
 
+uint64_t xci_shares_of_chunk(const xorcast_bundle *bundle, uint64_t chunk) {
+    uint64_t bits = 0;
+    if (bundle->complete && !xci_joined(bundle, chunk))
+        return UINT64_C(1) << xci_home(bundle, chunk);
+    for (uint32_t s = 0; s < bundle->share_count; s++)
+        bits |= (uint64_t)xci_bundle_holds(bundle->shares[s], chunk) << s;
+    return bits;
+}
+
 uint32_t xci_share_of(const xorcast_bundle *bundle, uint64_t tensor, bool *several_out) {
     uint32_t found = 0, count = 0;
     for (uint32_t s = bundle->share_count; s-- > 0;)

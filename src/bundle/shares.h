@@ -24,6 +24,8 @@ static inline uint32_t xci_home(const xorcast_bundle *bundle, uint64_t chunk) {
 static inline bool xci_joined(const xorcast_bundle *bundle, uint64_t chunk) {
     return bundle->homes != NULL && (bundle->homes[chunk] & 1) != 0;
 }
+/* Bits of the shares that hold any byte of a chunk. */
+uint64_t xci_shares_of_chunk(const xorcast_bundle *bundle, uint64_t chunk);
 /* Index of the share that has all of a tensor, or of the first of several. */
 uint32_t xci_share_of(const xorcast_bundle *bundle, uint64_t tensor, bool *several_out);
 

@@ -38,9 +38,10 @@ static xorcast_status take_part(void *user, uint64_t part, xci_blob *blob) {
     return d->count == d->stage->parts_at_a_time || last ? stage_held(d) : XORCAST_OK;
 }
 
-/* Whether the old weights are where blocks are decoded: on a device only if that decodes them. */
+/* Whether the old weights are where blocks are decoded: on a device only if it has all of them and
+ * decodes them. */
 static bool has_old_weights(const xorcast_bundle *bundle) {
-    return bundle->complete &&
+    return bundle->complete && bundle->share_count <= 1 &&
            (!bundle->on_device || bundle->context->shared->device->ops->gap_check != NULL);
 }
 

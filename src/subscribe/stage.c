@@ -349,10 +349,11 @@ xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest,
              (unsigned long long)manifest->layout_chunk_count,
              (unsigned long long)bundle->layout.group_count,
              (unsigned long long)bundle->layout.chunk_count);
-    if (info->needs_old_weights && !bundle->complete)
+    if (info->needs_old_weights && (!bundle->complete || bundle->share_count > 1))
         FAIL(context, XORCAST_UNSUPPORTED,
-             "this form of the delta is for receivers that hold all weights of step %lld, and this "
-             "bundle has boxes that leave holes; take the plain form",
+             "this form of the delta is for receivers that hold all weights of step %lld in one "
+             "place, and this bundle has boxes that leave holes, or lies on several devices; take "
+             "the plain form",
              (long long)info->base.step);
     if (bundle->complete && same_digest(&info->target.digest, base) &&
         !same_digest(&info->base.digest, base))
@@ -370,7 +371,7 @@ xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest,
              (unsigned long long)base->lane[0]);
     stage->info = *info;
     stage->last_group = UINT64_MAX;
-    return stage->loader != NULL ? xci_device_stage_begin(stage) : XORCAST_OK;
+    return stage->device != NULL ? xci_device_stage_begin(stage) : XORCAST_OK;
 }
 
 /* Says which tensors a damaged record belongs to. */
@@ -504,7 +505,7 @@ static xorcast_status load_items(parts_job *job) {
 
 static xorcast_status stage_items(parts_job *job) {
     xci_stage *stage = job->stage;
-    if (stage->loader != NULL)
+    if (stage->device != NULL)
         return load_items(job);
     return xci_pool_run(stage->bundle->context->shared->pool, job->count + stage->record_count,
                         stage_item, job);
@@ -618,7 +619,7 @@ xorcast_status xci_stage_finish(xci_stage *stage, const xci_manifest *manifest) 
     const xorcast_bundle *bundle = stage->bundle;
     const xorcast_delta_info *info = &manifest->info;
     xorcast_context *context = bundle->context;
-    if (stage->loader != NULL)
+    if (stage->device != NULL)
         TRY(xci_device_stage_finish(stage));
     stage->counts.bytes_covered = bundle->layout.covered_bytes;
     stage->counts.elements_covered = info->counts.elements_covered;
@@ -646,7 +647,7 @@ xorcast_status xci_stage_finish(xci_stage *stage, const xci_manifest *manifest) 
                  (long long)info->base.step);
     }
     /* Parts that are held, or were, become those of the next version. */
-    if (stage->held_count > 0 || stage->loader != NULL)
+    if (stage->held_count > 0 || stage->device != NULL)
         xci_keep(context, xci_kept_total(info->delta_bytes));
     stage->finished = true;
     return XORCAST_OK;

@@ -46,20 +46,12 @@ typedef struct xci_staged_group {
     xorcast_digest change;
 } xci_staged_group;
 
-/* What one of the pool's workers found in the delta that is staged, on a device; no two on a cache
- * line. */
-typedef struct xci_stage_sums {
-    _Alignas(64) xorcast_counts counts;
-    xorcast_digest change;
-    uint64_t ready_bytes;
-} xci_stage_sums;
-
 #define XCI_STAGE_PARTS 16u /* that are staged at a time, at most */
 
 typedef struct xci_stage {
     xorcast_bundle *bundle;
     xci_stage_worker *workers;         /* of weights in host memory */
-    struct xci_device_loader *loader;  /* of weights in device memory */
+    struct xci_device_stage *device;   /* of weights in device memory */
     xorcast_delta_info info; /* of the delta that is staged */
     uint64_t last_group, payload_bytes, encoded_bytes; /* of the parts so far */
     uint32_t parts_at_a_time; /* of a device, whose batches are larger than a part, several */
@@ -68,8 +60,7 @@ typedef struct xci_stage {
     uint64_t record_count, records_capacity;
     xci_staged_group *groups; /* one for each record */
     uint64_t groups_capacity;
-    xci_stage_sums *sums; /* of weights in device memory */
-    xci_ready *ready;     /* by chunk */
+    xci_ready *ready; /* of weights in host memory: by chunk */
     uint64_t ready_count, ready_capacity, ready_bytes;
     xci_blob **held; /* parts that ready blocks lie in */
     uint64_t held_count, held_capacity;
