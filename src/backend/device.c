@@ -6,10 +6,21 @@
 
 /* ---- Opening ---- */
 
+static xorcast_status not_opened(xorcast_context *context, const xci_device_ops *ops,
+                                 int32_t ordinal, int error) {
+    const xorcast_status status =
+        ops->error_is_memory(error) ? XORCAST_NO_DEVICE_MEMORY : XORCAST_DEVICE_FAILED;
+    (void)xci_fail_device(context, status, error, "device %d of %s could not be opened: %s",
+                          ordinal, ops->name, ops->error_text(error));
+    return status;
+}
+
 static xorcast_status check_ordinal(xorcast_context *context, const xci_device_ops *ops,
                                     int32_t ordinal) {
     uint32_t count;
     const int error = ops->count(&count);
+    if (error != 0 && context->shared->account->device != NULL) /* there are some */
+        return not_opened(context, ops, ordinal, error);
     if (error != 0)
         FAIL(context, XORCAST_UNSUPPORTED,
              "the backend %s finds no driver or no GPU: %s; use the backend cpu, or install a "
@@ -41,11 +52,7 @@ xorcast_status xci_device_open(xorcast_context *context) {
         ops->close(device->handle);
     if (error != 0) {
         xci_release(context, device);
-        const xorcast_status status =
-            ops->error_is_memory(error) ? XORCAST_NO_DEVICE_MEMORY : XORCAST_DEVICE_FAILED;
-        (void)xci_fail_device(context, status, error, "device %d of %s could not be opened: %s",
-                              ordinal, ops->name, ops->error_text(error));
-        return status;
+        return not_opened(context, ops, ordinal, error);
     }
     shared->device = device;
     shared->device_backend = ops->name;

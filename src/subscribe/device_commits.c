@@ -2,6 +2,7 @@
 #include "subscribe/device_commits.h"
 
 #include "base/bytes.h"
+#include "base/clock.h"
 
 static xorcast_status open_parts(xci_device_commits *commits, const xorcast_bundle *bundle) {
     xorcast_context *context = commits->context;
@@ -40,7 +41,7 @@ void xci_device_commits_close(xci_device_commits *commits) {
 xorcast_status xci_device_commits_prepare(xci_device_commits *commits, const xci_stage *stage) {
     for (uint32_t s = 0; s < commits->count; s++) {
         xci_commit_share *share = &commits->shares[s];
-        share->begun = share->applied = false;
+        share->applied = share->unsure = false;
         TRY(xci_device_commit_prepare(&share->commit, &stage->device->shares[s]));
     }
     return XORCAST_OK;
@@ -89,8 +90,8 @@ static xorcast_status apply_share(xci_device_commits *commits, xci_commit_share 
     const xorcast_status status = is_elsewhere(commits, share)
                                       ? apply_elsewhere(commits, &share->commit, stream)
                                       : xci_device_commit_apply(&share->commit, stream);
-    share->begun = share->begun || status == XORCAST_OK || status == XORCAST_WEIGHTS_MIXED;
     share->applied = status == XORCAST_OK;
+    share->unsure = status == XORCAST_OK || status == XORCAST_WEIGHTS_MIXED;
     return status;
 }
 
@@ -119,8 +120,10 @@ xorcast_status xci_device_commits_wait(xci_device_commits *commits, uint64_t dea
                                        uint64_t *pause_ns_out) {
     *pause_ns_out = 0;
     for (uint32_t s = 0; s < commits->count; s++) {
+        xci_commit_share *share = &commits->shares[s];
         uint64_t pause_ns;
-        TRY(xci_device_commit_wait(&commits->shares[s].commit, deadline_ns, &pause_ns));
+        TRY(xci_device_commit_wait(&share->commit, deadline_ns, &pause_ns));
+        share->unsure = false;
         *pause_ns_out = xci_max(*pause_ns_out, pause_ns);
     }
     return XORCAST_OK;
@@ -131,23 +134,33 @@ xorcast_status xci_device_commits_wait(xci_device_commits *commits, uint64_t dea
 xorcast_status xci_device_commits_settle(xci_device_commits *commits) {
     for (uint32_t s = 0; s < commits->count; s++) {
         xci_commit_share *share = &commits->shares[s];
-        share->applied = false;
-        if (share->begun)
+        if (share->unsure)
             TRY(xci_device_commit_settle(&share->commit, &share->applied));
+        share->unsure = false;
     }
     return XORCAST_OK;
 }
 
+/* A pass that cannot be put on a stream clears the device's count all the same: where a failure of
+ * another share makes somebody ask for it, it must be known before. */
+static xorcast_status be_sure(xci_device_commits *commits) {
+    uint64_t pause_ns;
+    return commits->count == 1 ? XORCAST_OK
+                               : xci_device_commits_wait(commits, XCI_FOREVER, &pause_ns);
+}
+
 xorcast_status xci_device_commits_undo(xci_device_commits *commits) {
     bool changed = false;
+    TRY(be_sure(commits));
     for (uint32_t s = 0; s < commits->count; s++) {
         xci_commit_share *share = &commits->shares[s];
         if (!share->applied)
             continue;
         const xorcast_status status = xci_device_commit_undo(&share->commit);
+        share->applied = status < 0;
+        share->unsure = status == XORCAST_WEIGHTS_MIXED || (status < 0 && share->unsure);
         if (status < 0)
             return changed ? stopped(commits, status) : status;
-        share->applied = false;
         changed = true;
     }
     return XORCAST_OK;

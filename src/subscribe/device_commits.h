@@ -10,8 +10,8 @@
 
 typedef struct xci_commit_share {
     xci_device_commit commit;
-    bool begun;   /* since it was prepared */
-    bool applied; /* as far as is known */
+    bool applied; /* what was put on a stream last counts as done */
+    bool unsure;  /* only the device knows */
 } xci_commit_share;
 
 typedef struct xci_device_commits {
