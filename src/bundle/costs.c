@@ -72,7 +72,7 @@ void xci_seal_device_costs(xorcast_bundle *bundle) {
     const uint64_t group = bundle->group_chunks_max * (layout->chunk_bytes + 128);
     const uint64_t piece =
         xci_max(PIECE_OUTPUT, group) + PIECE_TABLES + 112 * bundle->group_chunks_max;
-    const uint64_t kept = layout->total_bytes / KEPT_SHARE + 2 * piece;
+    const uint64_t kept = layout->total_bytes / KEPT_SHARE + (1 + bundle->share_count) * piece;
     const uint64_t own = xci_max(OWN_BATCH, 2 * group);
     const uint64_t batch =
         xci_max(BATCH_PAYLOAD, group) + BATCH_TABLES + 200 * bundle->group_chunks_max;

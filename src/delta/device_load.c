@@ -132,13 +132,19 @@ xorcast_status xci_device_loader_open(xci_device_loader *loader, xorcast_bundle 
     return status;
 }
 
+/* Whether a delta's digest proves what a loader takes: some receiver of the same weights has each
+ * of them. */
+static bool is_proved(const xorcast_bundle *bundle) {
+    return bundle->complete || (bundle->twin != NULL && bundle->twin->complete);
+}
+
 /* Reads another side from now on, if it is memory of a device that this one can copy from. */
 static void change_side(xci_device_loader *loader, xci_device_side *side) {
     if (loader->side != NULL)
         xci_device_side_leave(loader->side);
     loader->side = NULL;
-    if (side == NULL || loader->mode != XCI_LOAD_KEEP || !loader->bundle->complete ||
-        side->context->shared->device->ops != loader->context->shared->device->ops ||
+    if (side == NULL || loader->mode != XCI_LOAD_KEEP || !is_proved(loader->bundle) ||
+        side->shares[0].context->shared->device->ops != loader->context->shared->device->ops ||
         !xci_device_side_enter(side))
         return;
     loader->side = side;
@@ -296,11 +302,10 @@ static xorcast_status send_run(xci_device_loader *loader, const xci_load_slot *s
     uint8_t *to = slot->payload_at + run->at;
     return xci_device_result(
         loader->context,
-        run->end == NULL ? device->ops->copy(device->handle, to, run->from, run->bytes,
-                                             loader->copies)
-                         : device->ops->copy_peer(device->handle, to,
-                                                   loader->side->context->shared->device->handle,
-                                                   run->from, run->bytes, loader->copies),
+        run->end == NULL
+            ? device->ops->copy(device->handle, to, run->from, run->bytes, loader->copies)
+            : device->ops->copy_peer(device->handle, to, run->device->handle, run->from, run->bytes,
+                                     loader->copies),
         "copy blocks");
 }
 
@@ -525,22 +530,36 @@ static xorcast_status complete(xci_device_loader *loader, xci_load_slot *slot) {
 
 /* ---- Records ---- */
 
+/* Whether all chunks of a group are here, in checkpoint order. */
+static bool has_group(const xci_device_loader *loader, uint64_t group) {
+    const xorcast_bundle *bundle = loader->bundle;
+    if (bundle->complete)
+        return true;
+    for (uint64_t c = bundle->group_first[group]; c < bundle->group_first[group + 1]; c++)
+        if (loader->map->direct[c] == NULL)
+            return false;
+    return true;
+}
+
 /* Where another device has a record's blocks, or NULL: for whole chunks that are here in checkpoint
  * order only, because nothing else that comes from there is looked at on the host. */
 static const uint8_t *elsewhere(const xci_device_loader *loader, const xci_record *record,
-                                uint64_t room) {
+                                uint64_t room, xci_load_run *run_out) {
     const xorcast_bundle *bundle = loader->bundle;
     const uint32_t ready = 1u << XORCAST_CODEC_RAW | 1u << XORCAST_CODEC_LZ4;
     if (loader->side == NULL || record->codecs == 0 || (record->codecs & ~ready) != 0 ||
-        bundle->group_first[record->group] >= bundle->whole_chunk_count)
+        bundle->group_first[record->group] >= bundle->whole_chunk_count ||
+        !has_group(loader, record->group))
         return NULL;
     const uint8_t *at = loader->side->groups[record->group];
-    const uint8_t *end = at != NULL ? xci_device_side_end(loader->side, at) : NULL;
-    return end != NULL && (uint64_t)(end - at) >= room ? at : NULL;
+    run_out->from = at;
+    run_out->end = at != NULL ? xci_device_side_end(loader->side, at, &run_out->device) : NULL;
+    return run_out->end != NULL && (uint64_t)(run_out->end - at) >= room ? at : NULL;
 }
 
 bool xci_device_load_elsewhere(const xci_device_loader *loader, const xci_record *record) {
-    return elsewhere(loader, record, xci_load_record_room(loader, record)) != NULL;
+    xci_load_run run;
+    return elsewhere(loader, record, xci_load_record_room(loader, record), &run) != NULL;
 }
 
 /* The last run, if what comes from `from` next can lie in it: bytes that are near each other in one
@@ -560,7 +579,8 @@ static xci_load_run *open_run(xci_load_slot *slot, const uint8_t *from, uint64_t
 /* Gives a record that takes `room` its place behind those that are there; false: it has none. */
 static bool place_record(const xci_device_loader *loader, xci_load_slot *slot,
                          const xci_record *record, uint64_t room) {
-    const uint8_t *from = elsewhere(loader, record, room);
+    xci_load_run there = {.from = NULL};
+    const uint8_t *from = elsewhere(loader, record, room, &there);
     xci_load_run *run = open_run(slot, from, room);
     uint64_t at = slot->payload_bytes;
     if (run != NULL && from != NULL)
@@ -572,9 +592,8 @@ static bool place_record(const xci_device_loader *loader, xci_load_slot *slot,
         return false;
     if (run == NULL) {
         run = &slot->runs[slot->run_count++];
-        *run = (xci_load_run){.from = from != NULL ? from : pinned, .at = at};
-        if (from != NULL)
-            run->end = xci_device_side_end(loader->side, from);
+        *run = from != NULL ? there : (xci_load_run){.from = pinned};
+        run->at = at;
     }
     run->bytes = at + room - run->at;
     slot->items[slot->item_count++] = (xci_load_item){record, pinned, at, slot->listed};

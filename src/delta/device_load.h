@@ -42,6 +42,7 @@ typedef struct xci_load_taker {
 typedef struct xci_load_run {
     const uint8_t *from; /* in the slot's pinned memory or on the other device */
     const uint8_t *end;  /* there: of the memory that it lies in; NULL: not from there */
+    const xci_device *device; /* there */
     uint64_t at, bytes;  /* in the payload */
 } xci_load_run;
 #define XCI_LOAD_RUNS 128u

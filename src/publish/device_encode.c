@@ -20,7 +20,6 @@
 #define BLOCK_ROOM 32u /* of each chunk, beyond its block: what aligning blocks takes at most */
 #define SPANS 48u      /* every cut at least halves a piece */
 #define SLOTS 3u
-#define KEPT_SHARE 16u /* of the weights, as much may be kept of a version's blocks on the device */
 
 static atomic_uint_fast64_t output_limit = OUTPUT_BYTES;
 
@@ -54,8 +53,7 @@ struct xci_device_encoder {
     xci_device_incoming incoming;
     xci_device_memory scratch; /* of encode */
     xci_device_memory aligned; /* blocks of the piece that moves the shadow, or */
-    xci_device_side *side;     /* where they stay until the next version; NULL: nowhere */
-    bool keep_blocks;
+    xci_device_side *side;     /* where they stay until the next version, or NULL; not owned */
     xci_device_join join; /* a group's scattered chunks */
     encode_slot slots[SLOTS];
     uint64_t launched, received, booked; /* pieces of the put; piece i is in slot i % SLOTS */
@@ -174,7 +172,7 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     return XORCAST_OK;
 }
 
-xorcast_status xci_device_encoder_open(xci_pending *pending, uint32_t share, bool keep_blocks,
+xorcast_status xci_device_encoder_open(xci_pending *pending, uint32_t share,
                                        const xci_device_encoder *const *siblings,
                                        xci_device_encoder **encoder_out) {
     xorcast_context *context = pending->bundle->shares[share]->context;
@@ -186,8 +184,6 @@ xorcast_status xci_device_encoder_open(xci_pending *pending, uint32_t share, boo
     e->shadow = xci_shadow_device(pending->shadow);
     e->share = share;
     e->siblings = siblings;
-    e->keep_blocks = keep_blocks && xci_device_shadow_on_device(e->shadow) &&
-                     encoding_of(e)->codec <= XORCAST_CODEC_LZ4;
     const xorcast_status status = open_parts(e);
     if (status < 0) {
         xci_device_encoder_close(e);
@@ -221,7 +217,6 @@ void xci_device_encoder_close(xci_device_encoder *e) {
     xci_device_incoming_close(&e->incoming);
     xci_device_release(context, &e->scratch);
     xci_device_release(context, &e->aligned);
-    xci_device_side_close(e->side);
     xci_device_join_close(&e->join);
     for (uint32_t i = 0; e->lists != NULL && i < xci_context_threads(context); i++)
         xci_device_lists_close(context, &e->lists[i]);
@@ -230,16 +225,12 @@ void xci_device_encoder_close(xci_device_encoder *e) {
     xci_release(context, e);
 }
 
-xorcast_status xci_device_encoder_begin(xci_device_encoder *e) {
-    const xorcast_layout *layout = &e->pending->bundle->layout;
-    xci_device_side *before = e->side;
-    if (!e->keep_blocks)
-        return XORCAST_OK;
-    e->side = NULL; /* given away */
-    TRY(xci_device_side_open(e->context, layout->group_count,
-                             layout->total_bytes / KEPT_SHARE + e->capacity, before, &e->side));
-    e->pending->parts[XCI_FORM_PLAIN].side = e->side;
-    return XORCAST_OK;
+void xci_device_encoder_begin(xci_device_encoder *e, xci_device_side *side) {
+    e->side = side;
+}
+
+uint64_t xci_device_encoder_room(const xci_device_encoder *e) {
+    return e->capacity;
 }
 
 xorcast_status xci_device_encoder_take(xci_device_encoder *e, uint64_t tensor, const void *data,
@@ -645,8 +636,8 @@ static void place_aligned(const xci_device_encoder *e, book_job *job) {
     if (!xci_device_shadow_on_device(e->shadow))
         return;
     if (e->side != NULL && job->slot->used > 0)
-        job->aligned =
-            xci_device_side_take(e->side, job->slot->used + (job->slot->count + 1) * BLOCK_ROOM);
+        job->aligned = xci_device_side_take(e->side, e->share,
+                                            job->slot->used + (job->slot->count + 1) * BLOCK_ROOM);
     job->kept = job->aligned != NULL;
     if (!job->kept)
         job->aligned = e->aligned.at;

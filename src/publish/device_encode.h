@@ -18,13 +18,14 @@
 typedef struct xci_device_encoder xci_device_encoder;
 
 /* For share `share` of the bundle. `siblings`: the encoders of all shares, this one too; the list
- * is read when a put has begun. `keep_blocks`: a version's blocks stay on the device, as far as a
- * sixteenth of the weights takes them, and its parts say where (backend/device_side.h). */
-xorcast_status xci_device_encoder_open(xci_pending *pending, uint32_t share, bool keep_blocks,
+ * is read when a put has begun. */
+xorcast_status xci_device_encoder_open(xci_pending *pending, uint32_t share,
                                        const xci_device_encoder *const *siblings,
                                        xci_device_encoder **encoder_out);
-/* The next version begins. */
-xorcast_status xci_device_encoder_begin(xci_device_encoder *encoder);
+/* The next version begins: its blocks stay in `side`, as far as there is room, or nowhere (NULL). */
+void xci_device_encoder_begin(xci_device_encoder *encoder, xci_device_side *side);
+/* The most that the blocks of one piece take. */
+uint64_t xci_device_encoder_room(const xci_device_encoder *encoder);
 void xci_device_encoder_close(xci_device_encoder *encoder); /* NULL is allowed */
 
 /* One tensor of the put, of which the share has some or all: its new bytes, or NULL for the

@@ -2,23 +2,28 @@
 #include "publish/device_encoders.h"
 
 #include "bundle/shares.h"
+#include "publish/device_shadow.h"
+
+#define KEPT_SHARE                                                                                 \
+    16u /* of the weights, as much may be kept of a version's blocks on the devices */
 
 struct xci_device_encoders {
     xorcast_context *context;
     xci_pending *pending;
+    bool keep_blocks;
+    xci_device_side *side;   /* where they stay until the next version; NULL: nowhere */
     void *stream, *ready;    /* the caller's, and an event behind what was on it when a put began */
     uint32_t count, booking; /* encoders; the one whose piece is booked */
     xci_device_encoder *all[]; /* one for each share of the bundle */
 };
 
-static xorcast_status open_all(xci_device_encoders *encoders, bool keep_blocks) {
+static xorcast_status open_all(xci_device_encoders *encoders) {
     xorcast_context *context = encoders->context;
     const xci_device *device = context->shared->device;
     const xci_device_encoder *const *siblings = (const xci_device_encoder *const *)encoders->all;
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &encoders->ready));
     for (uint32_t s = 0; s < encoders->pending->bundle->share_count; s++) {
-        TRY(xci_device_encoder_open(encoders->pending, s, keep_blocks, siblings,
-                                    &encoders->all[s]));
+        TRY(xci_device_encoder_open(encoders->pending, s, siblings, &encoders->all[s]));
         encoders->count++;
     }
     return XORCAST_OK;
@@ -35,7 +40,10 @@ xorcast_status xci_device_encoders_open(xci_pending *pending, void *stream, bool
     encoders->context = context;
     encoders->pending = pending;
     encoders->stream = stream;
-    const xorcast_status status = open_all(encoders, keep_blocks);
+    encoders->keep_blocks = keep_blocks &&
+                            xci_device_shadow_on_device(xci_shadow_device(pending->shadow)) &&
+                            pending->workers[0].writer.encoding.codec <= XORCAST_CODEC_LZ4;
+    const xorcast_status status = open_all(encoders);
     if (status < 0) {
         xci_device_encoders_close(encoders);
         return status;
@@ -49,13 +57,31 @@ void xci_device_encoders_close(xci_device_encoders *encoders) {
         return;
     for (uint32_t s = 0; s < encoders->count; s++)
         xci_device_encoder_close(encoders->all[s]);
+    xci_device_side_close(encoders->side);
     xci_event_close(encoders->context, &encoders->ready);
     xci_release(encoders->context, encoders);
 }
 
+static xorcast_status open_side(xci_device_encoders *encoders) {
+    const xorcast_bundle *bundle = encoders->pending->bundle;
+    xci_device_side *before = encoders->side;
+    xorcast_context *contexts[XCI_SHARES_MAX];
+    uint64_t limit = bundle->layout.total_bytes / KEPT_SHARE;
+    for (uint32_t s = 0; s < encoders->count; s++) {
+        contexts[s] = bundle->shares[s]->context;
+        limit += xci_device_encoder_room(encoders->all[s]);
+    }
+    encoders->side = NULL; /* given away */
+    return xci_device_side_open(contexts, encoders->count, bundle->layout.group_count, limit,
+                                before, &encoders->side);
+}
+
 xorcast_status xci_device_encoders_begin(xci_device_encoders *encoders) {
+    if (encoders->keep_blocks)
+        TRY(open_side(encoders));
+    encoders->pending->parts[XCI_FORM_PLAIN].side = encoders->side;
     for (uint32_t s = 0; s < encoders->count; s++)
-        TRY(xci_device_encoder_begin(encoders->all[s]));
+        xci_device_encoder_begin(encoders->all[s], encoders->side);
     return XORCAST_OK;
 }
 

@@ -8,8 +8,9 @@
 #include "publish/device_encode.h"
 
 /* `stream`, of the context's device, is where the caller works: put reads what is written by work
- * that is queued there, or on the default streams of the other devices. `keep_blocks`: as for one
- * encoder. */
+ * that is queued there, or on the default streams of the other devices. `keep_blocks`: a
+ * version's blocks stay on the devices, as far as a sixteenth of the weights takes them, and its
+ * parts say where (backend/device_side.h). */
 xorcast_status xci_device_encoders_open(xci_pending *pending, void *stream, bool keep_blocks,
                                         xci_device_encoders **encoders_out);
 void xci_device_encoders_close(xci_device_encoders *encoders); /* NULL is allowed */

@@ -64,6 +64,10 @@ static bool is_elsewhere(uint64_t number) {
     return strcmp(spread, "halves") == 0 ? number % 8 >= 4 : number % 2 == 1;
 }
 
+bool test_device_spread(void) {
+    return is_elsewhere(0) != is_elsewhere(5);
+}
+
 void *device_memory_at(xorcast_context *context, uint64_t bytes, uint64_t number) {
     const xci_device *device = context->shared->device;
     void *const handle = is_elsewhere(number) ? other_device(device) : device->handle;

@@ -24,6 +24,8 @@ bool device_model_equal(xorcast_context *context, const model *device, const mod
 /* Memory of the context's device. XORCAST_TEST_SPREAD puts it on another device too: "turns", every
  * other time; "halves", of eight times four; "all". */
 void *device_memory(xorcast_context *context, uint64_t bytes);
+/* Whether models lie on two devices then. */
+bool test_device_spread(void);
 /* The same, for tensor `number` of a model. */
 void *device_memory_at(xorcast_context *context, uint64_t bytes, uint64_t number);
 void device_memory_free(xorcast_context *context, void *memory);
