@@ -117,35 +117,36 @@ static xorcast_status open_share(xorcast_bundle *bundle, int32_t number) {
 
 typedef struct finding {
     const device_list *devices;
-    uint64_t first; /* offset of the first byte that was seen */
-    uint32_t home;
-    int32_t device; /* of any byte */
-    bool seen, several;
+    uint64_t first;    /* offset of the first byte that was seen */
+    uint32_t home;     /* where it lies */
+    uint64_t counting; /* bits of the shares that have bytes which count, */
+    uint64_t holding;  /* and that have any */
 } finding;
 
 static void find_span(void *user, const xci_span *span) {
     finding *f = user;
+    const uint32_t index = index_of(f->devices, span->region->device);
+    f->holding |= UINT64_C(1) << index;
     if (span->region->replica)
         return;
-    if (!f->seen || span->offset < f->first) {
+    if (f->counting == 0 || span->offset < f->first) {
         f->first = span->offset;
-        f->home = index_of(f->devices, span->region->device);
+        f->home = index;
     }
-    f->several = f->several || (f->seen && span->region->device != f->device);
-    f->device = span->region->device;
-    f->seen = true;
+    f->counting |= UINT64_C(1) << index;
 }
 
 static uint8_t home_of(const xorcast_bundle *bundle, const xci_chunk *chunk,
                        const device_list *devices) {
     finding f = {.devices = devices};
-    if (!chunk->packed) {
+    if (!chunk->packed)
         xci_spans(&bundle->tensors[chunk->tensor], chunk->offset, chunk->bytes, find_span, &f);
-        return (uint8_t)(f.home << 1 | f.several);
-    }
     for (uint32_t i = 0; i < chunk->tensor_count; i++)
         xci_spans(&bundle->tensors[chunk->tensors[i]], 0, chunk->places[i].bytes, find_span, &f);
-    return f.seen && (f.several || f.device != devices->numbers[0]);
+    const uint32_t home = chunk->packed ? 0 : f.home;
+    const bool joined = (f.counting & ~(UINT64_C(1) << home)) != 0;
+    const bool shared = (f.holding & (f.holding - 1)) != 0;
+    return (uint8_t)(home << 2 | (uint32_t)shared << 1 | joined);
 }
 
 static xorcast_status find_homes(xorcast_bundle *bundle, const device_list *devices) {
@@ -163,7 +164,7 @@ static xorcast_status find_homes(xorcast_bundle *bundle, const device_list *devi
 
 uint64_t xci_shares_of_chunk(const xorcast_bundle *bundle, uint64_t chunk) {
     uint64_t bits = 0;
-    if (bundle->complete && !xci_joined(bundle, chunk))
+    if (bundle->complete && !xci_joined(bundle, chunk) && !xci_shared_chunk(bundle, chunk))
         return UINT64_C(1) << xci_home(bundle, chunk);
     for (uint32_t s = 0; s < bundle->share_count; s++)
         bits |= (uint64_t)xci_bundle_holds(bundle->shares[s], chunk) << s;

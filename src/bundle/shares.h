@@ -5,7 +5,8 @@
  *
  * Each chunk has a home: the share where a publisher encodes it and keeps its shadow. That is where
  * its first byte lies; of packed chunks, the first share. A chunk whose bytes lie on other devices
- * too, or only there, is joined at home. */
+ * too, or only there, is joined at home. One that several shares hold, be it as a replica, is
+ * shared. */
 #ifndef XCI_SHARES_H
 #define XCI_SHARES_H
 
@@ -17,12 +18,15 @@
 xorcast_status xci_shares_open(xorcast_bundle *bundle);
 void xci_shares_close(xorcast_bundle *bundle); /* if there are any */
 
-/* Index of a chunk's home, and whether the chunk is joined there. */
+/* Index of a chunk's home, and whether the chunk is joined there, or shared. */
 static inline uint32_t xci_home(const xorcast_bundle *bundle, uint64_t chunk) {
-    return bundle->homes == NULL ? 0 : bundle->homes[chunk] >> 1;
+    return bundle->homes == NULL ? 0 : bundle->homes[chunk] >> 2;
 }
 static inline bool xci_joined(const xorcast_bundle *bundle, uint64_t chunk) {
     return bundle->homes != NULL && (bundle->homes[chunk] & 1) != 0;
+}
+static inline bool xci_shared_chunk(const xorcast_bundle *bundle, uint64_t chunk) {
+    return bundle->homes != NULL && (bundle->homes[chunk] & 2) != 0;
 }
 /* Bits of the shares that hold any byte of a chunk. */
 uint64_t xci_shares_of_chunk(const xorcast_bundle *bundle, uint64_t chunk);

@@ -14,11 +14,11 @@ static xorcast_status expect(void *user, uint64_t count) {
     return XORCAST_OK;
 }
 
-/* A block of a joined chunk is checked by every share that holds any of the chunk, and each counts
+/* A block of a shared chunk is checked by every share that holds any of the chunk, and each counts
  * all that it changes: the first one's counts. */
 static bool counts_here(const xci_stage_share *share, uint64_t chunk) {
     const xorcast_bundle *bundle = share->of->stage->bundle;
-    if (!xci_joined(bundle, chunk))
+    if (!xci_shared_chunk(bundle, chunk))
         return true;
     return (uint32_t)__builtin_ctzll(xci_shares_of_chunk(bundle, chunk)) == share->index;
 }

@@ -47,7 +47,7 @@ static void *other_device(const xci_device *device) {
     static int32_t beside;
     uint32_t count;
     assert_int_equal(device->ops->count(&count), 0);
-    const int32_t ordinal = (device->ordinal + 1) % (int32_t)count;
+    const int32_t ordinal = (device->ordinal + 1) % (int32_t)count; /* of one device: itself */
     if (handle == NULL || ops != device->ops || beside != ordinal)
         assert_int_equal(device->ops->open(ordinal, &handle), 0);
     ops = device->ops;
@@ -64,8 +64,21 @@ static bool is_elsewhere(uint64_t number) {
     return strcmp(spread, "halves") == 0 ? number % 8 >= 4 : number % 2 == 1;
 }
 
-bool test_device_spread(void) {
-    return is_elsewhere(0) != is_elsewhere(5);
+uint32_t test_device_count(xorcast_context *context) {
+    uint32_t count;
+    assert_int_equal(context->shared->device->ops->count(&count), 0);
+    return count;
+}
+
+bool test_device_spread(xorcast_context *context) {
+    return is_elsewhere(0) != is_elsewhere(5) && test_device_count(context) > 1;
+}
+
+void *device_memory_on(xorcast_context *context, uint64_t bytes) {
+    const xci_device *device = context->shared->device;
+    void *memory;
+    assert_int_equal(device->ops->allocate(device->handle, bytes, &memory), 0);
+    return memory;
 }
 
 void *device_memory_at(xorcast_context *context, uint64_t bytes, uint64_t number) {

@@ -25,7 +25,10 @@ bool device_model_equal(xorcast_context *context, const model *device, const mod
  * other time; "halves", of eight times four; "all". */
 void *device_memory(xorcast_context *context, uint64_t bytes);
 /* Whether models lie on two devices then. */
-bool test_device_spread(void);
+bool test_device_spread(xorcast_context *context);
+uint32_t test_device_count(xorcast_context *context);
+/* On the context's device, whatever that says. */
+void *device_memory_on(xorcast_context *context, uint64_t bytes);
 /* The same, for tensor `number` of a model. */
 void *device_memory_at(xorcast_context *context, uint64_t bytes, uint64_t number);
 void device_memory_free(xorcast_context *context, void *memory);

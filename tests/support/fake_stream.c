@@ -30,16 +30,29 @@ void fake_pass_ns(uint64_t ns) {
     atomic_fetch_add(&passed_ns, ns);
 }
 
-static fake_stream *add_stream(fake_device *device) {
+/* Whoever opens a device has its default stream in common with the others. */
+static fake_stream *normals[FAKE_DEVICES];
+static unsigned normal_users[FAKE_DEVICES];
+
+static fake_stream *make_stream(int ordinal) {
     fake_stream *stream = calloc(1, sizeof *stream);
-    stream->ordinal = device->ordinal;
+    stream->ordinal = ordinal;
+    return stream;
+}
+
+static fake_stream *add_stream(fake_device *device) {
+    fake_stream *stream = make_stream(device->ordinal);
     stream->next = device->streams;
     device->streams = stream;
     return stream;
 }
 
 void fake_streams_open(fake_device *device) {
-    device->normal = add_stream(device);
+    pthread_mutex_lock(&fake_streams_lock);
+    if (normal_users[device->ordinal]++ == 0)
+        normals[device->ordinal] = make_stream(device->ordinal);
+    device->normal = normals[device->ordinal];
+    pthread_mutex_unlock(&fake_streams_lock);
 }
 
 static void drop_event(fake_event *event) {
@@ -57,11 +70,6 @@ static void free_streams(fake_stream *first) {
         }
         free(stream);
     }
-}
-
-void fake_streams_close(fake_device *device) {
-    free_streams(device->streams);
-    free_streams(device->gone);
 }
 
 static int run_work(const fake_stream *stream, fake_work *work) {
@@ -93,6 +101,19 @@ static int run_until(fake_stream *stream, uint64_t until) {
         free(work);
     }
     return error;
+}
+
+void fake_streams_close(fake_device *device) {
+    pthread_mutex_lock(&fake_streams_lock);
+    /* What default streams have to wait for may go now. */
+    for (unsigned i = 0; i < FAKE_DEVICES; i++)
+        if (normal_users[i] > 0)
+            (void)run_until(normals[i], normals[i]->queued);
+    free_streams(device->streams);
+    free_streams(device->gone);
+    if (--normal_users[device->ordinal] == 0)
+        free_streams(device->normal);
+    pthread_mutex_unlock(&fake_streams_lock);
 }
 
 static _Atomic(void *) counted_stream;
@@ -133,8 +154,8 @@ int fake_put(void *handle, void *stream, const fake_work *work) {
 
 int fake_run_all(void *handle) {
     fake_device *device = handle;
-    int error = 0;
     pthread_mutex_lock(&fake_streams_lock);
+    int error = run_until(device->normal, device->normal->queued);
     for (fake_stream **place = &device->streams, *stream; (stream = *place) != NULL;) {
         const int one = run_until(stream, stream->queued);
         error = one != 0 ? one : error;
