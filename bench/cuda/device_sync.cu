@@ -6,14 +6,16 @@
  *
  *     device_sync [--bytes N] [--rounds N] [--small N | --many N] [--in-host] [--setting NAME]
  *                 [--gpus 1|2 | --spread halves|turns] [--link inproc|tcp] [--threads N] [--worst]
- *                 [--beside]
+ *                 [--beside] [--gap]
  *
  * --small: so many tensors of 40 bytes beside the large ones; --many: so many tensors, of a
  * fiftieth to twice the mean, and no others; --in-host: the shadow in pinned host memory; --gpus 2:
  * the sampler's weights on GPU 1; --spread: both have their weights on two GPUs, the first half of
  * the tensors on one and the second on the other, or in turns, and read_both is of both GPUs at
- * once; --worst: the slowest round of each phase too; --beside: stage
- * beside a loop of matrix products on the sampler's GPU, and what it costs the loop. GPU 0 needs
+ * once; --worst: the slowest round of each phase too; --beside: stage beside a loop of matrix
+ * products on the sampler's GPU, and what it costs the loop; --gap: the gap codec, encoded by the
+ * GPU. trainer_beyond_bytes is what the publisher has of the GPU besides its shadow: output buffers
+ * and blocks kept for subscribers of the process are in it. GPU 0 needs
  * twice the bytes, the sampler's GPU once, and once more for the dense copy. */
 #include <cuda_runtime_api.h>
 
@@ -50,7 +52,7 @@ static const setting settings[] = {
 typedef struct options {
     uint64_t bytes, small, many;
     unsigned rounds, gpus, threads;
-    bool in_host, worst, beside;
+    bool in_host, worst, beside, gap;
     const char *link, *only, *spread;
 } options;
 
@@ -399,10 +401,12 @@ static void report(const setting *s, const options *o, const weights *w,
            (unsigned long long)followed.decoding.engine_chunks,
            (unsigned long long)followed.decoding.kernel_chunks, followed.decoding.why);
     printf(",\"encode_ms\":%.2f,\"frame_ms\":%.2f,\"trainer_device_bytes\":%llu,"
-           "\"sampler_device_bytes\":%llu,\"trainer_host_bytes\":%llu,"
+           "\"trainer_beyond_bytes\":%lld,\"sampler_device_bytes\":%llu,"
+           "\"trainer_host_bytes\":%llu,"
            "\"sampler_host_bytes\":%llu}\n",
            (double)published.encode_ns / 1e6, (double)published.frame_ns / 1e6,
            (unsigned long long)published.memory.device_high_water_bytes,
+           (long long)(published.memory.device_high_water_bytes - (o->in_host ? 0 : w->total)),
            (unsigned long long)followed.memory.device_high_water_bytes,
            (unsigned long long)published.memory.high_water_bytes,
            (unsigned long long)followed.memory.high_water_bytes);
@@ -453,6 +457,7 @@ static void measure(const setting *s, const options *o) {
     xorcast_bundle *from = make_bundle(contexts[0], &trainer, opening);
     xorcast_bundle *to = make_bundle(contexts[1], &sampler, opening);
     publishing.encoding.second_pass = s->second_pass;
+    publishing.encoding.codec = o->gap ? XORCAST_CODEC_GAP : XORCAST_CODEC_LZ4;
     publishing.shadow_in_host = o->in_host;
     publishing.log_bytes = 1;
     const char *url = strcmp(o->link, "tcp") == 0 ? "tcp:127.0.0.1:0" : "inproc:bench";
@@ -475,7 +480,7 @@ static void measure(const setting *s, const options *o) {
 }
 
 int main(int count, char **arguments) {
-    options o = {16ull << 30, 1000, 0, 11, 1, 0, false, false, false, "inproc", "", ""};
+    options o = {16ull << 30, 1000, 0, 11, 1, 0, false, false, false, false, "inproc", "", ""};
     for (int i = 1; i < count; i++) {
         const bool value = i + 1 < count;
         if (strcmp(arguments[i], "--bytes") == 0 && value)
@@ -500,6 +505,8 @@ int main(int count, char **arguments) {
             o.in_host = true;
         else if (strcmp(arguments[i], "--beside") == 0)
             o.beside = true;
+        else if (strcmp(arguments[i], "--gap") == 0)
+            o.gap = true;
         else if (strcmp(arguments[i], "--worst") == 0)
             o.worst = true;
         else

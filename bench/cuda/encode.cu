@@ -4,7 +4,7 @@
  * row; times are medians, of which each is a pair of events round one call.
  *
  *     encode [--bytes 55.6e9] [--rounds 12] [ROWS...]
- *         ROWS: bars pinned many
+ *         ROWS: bars pieces shifted pinned many
  *
  *     nvcc -O3 -std=c++17 -arch=sm_90 -Isrc -Iinclude -Ibench bench/cuda/encode.cu
  *         src/backend/cuda/cuda_encode.cu -o encode */
@@ -18,6 +18,7 @@
 #define TENSOR_BYTES (UINT64_C(4) << 20)
 #define CLUSTER_BYTES 4096u
 #define CLUSTER_SHARE 0.05
+#define PIECE_CHUNKS UINT64_C(65536) /* as publish/device_encode.c has them */
 #define MIX_PERIOD 25u /* tensors, of which 2 are BF16: 8 % */
 
 /* ---- Data ------------------------------------------------------------------------------------*/
@@ -215,6 +216,79 @@ static void rows_bars(bench *b) {
     run_row(b, "bars", b->bytes, 65536);
 }
 
+/* All chunks, in calls of so many, as a publisher makes them. */
+static void encode_pieces(const plan *p, bool move) {
+    for (uint64_t first = 0; first < p->call.grid.chunk_count; first += PIECE_CHUNKS) {
+        xci_cuda_encode_call call = p->call;
+        const uint64_t left = call.grid.chunk_count - first;
+        call.first = first;
+        call.count = left < PIECE_CHUNKS ? left : PIECE_CHUNKS;
+        call.move = move;
+        call.results += first;
+        CUDA(xci_cuda_encode(&call, NULL));
+    }
+}
+
+/* Whether old is new everywhere. */
+static bool has_moved(const plan *p) {
+    uint64_t used;
+    CUDA(xci_cuda_encode(&p->call, NULL));
+    CUDA(cudaMemcpy(&used, p->call.used_bytes, sizeof used, cudaMemcpyDeviceToHost));
+    return used == 0;
+}
+
+/* In pieces, where old is only read and where it becomes new; new changes before each round. */
+static void pieces(bench *b, mask_kind kind) {
+    plan p = plan_one(b, b->old_bytes, b->bytes, 65536);
+    const double bound_ms = read_bound_ms(b->old_bytes, b->new_bytes, b->bytes, b->rounds);
+    for (uint32_t move = 0; move < 2; ++move) {
+        std::vector<double> times;
+        bool right = true;
+        for (unsigned i = 0; i <= b->rounds; ++i) {
+            set_kind(b, kind, b->bytes);
+            times.push_back(once_ms([&] { encode_pieces(&p, move != 0); }));
+            right = right && has_moved(&p) == (move != 0);
+        }
+        const double ms = median(times);
+        printf("{\"row\":\"pieces\",\"bytes\":%llu,\"mix\":%d,\"clustered\":%d,"
+               "\"share_of_elements\":%g,\"move\":%u,\"right\":%d,\"ms\":%.3f,"
+               "\"bound_ms\":%.3f,\"of_bound\":%.3f}\n",
+               (unsigned long long)p.bytes, kind.mix, kind.clustered, kind.elements, move, right,
+               ms, bound_ms, bound_ms / ms);
+        fflush(stdout);
+    }
+    free_plan(&p);
+}
+
+static void rows_pieces(bench *b) {
+    pieces(b, {0.0002, 0.013, true, false});
+    pieces(b, {0.0002, 0.013, true, true});
+    pieces(b, {0, 0.01, false, false});
+    pieces(b, {0, 0.3, false, false});
+}
+
+/* Chunks that begin between two vectors: old and new, or new alone, where the output is not. */
+static void rows_shifted(bench *b) {
+    const uint64_t bytes = b->capacity / 4 / 4096 * 4096;
+    const uint32_t shifts[] = {0, 8, 4, 2};
+    bench shifted = *b;
+    shifted.bytes = bytes - 4096;
+    set_kind(b, {0, 0.01, false, false}, bytes);
+    const double bound_ms = read_bound_ms(b->old_bytes, b->new_bytes, shifted.bytes, b->rounds);
+    for (uint32_t shift : shifts) {
+        shifted.new_bytes = b->new_bytes + shift;
+        plan p = plan_one(&shifted, b->old_bytes + shift, shifted.bytes, 65536);
+        row(b, "shifted", &p, bound_ms);
+        free_plan(&p);
+    }
+    shifted.new_bytes = b->blocks + b->capacity / 2 + 2;
+    shifted.capacity = b->capacity / 2;
+    CUDA(cudaMemcpy(shifted.new_bytes, b->new_bytes, bytes, cudaMemcpyDeviceToDevice));
+    plan p = plan_one(&shifted, b->old_bytes, shifted.bytes, 65536);
+    row(b, "shifted, new alone", &p, bound_ms);
+    free_plan(&p);
+}
+
 /* Old in pinned host memory; the bound is the faster of a copy and a kernel that reads. */
 static void rows_pinned(bench *b) {
     const uint64_t bytes = UINT64_C(2) << 30;
@@ -294,7 +368,11 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(bench *b);
-    } groups[] = {{"bars", rows_bars}, {"pinned", rows_pinned}, {"many", rows_many}};
+    } groups[] = {{"bars", rows_bars},
+                  {"pieces", rows_pieces},
+                  {"shifted", rows_shifted},
+                  {"pinned", rows_pinned},
+                  {"many", rows_many}};
     for (size_t i = 0; i < sizeof groups / sizeof *groups; ++i)
         if (wanted(argc, argv, groups[i].name))
             groups[i].run(&b);

@@ -1,11 +1,15 @@
 /* Bundles over generated weights for benchmarks; see testbed.h. */
 #include "gen/testbed.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "gen/measure.h"
+
+#define MOST_THREADS 63u /* beside the caller */
 
 static _Noreturn void give_up(const char *what, const char *why) {
     fprintf(stderr, "%s: %s\n", what, why);
@@ -74,14 +78,40 @@ void testbed_fill(const gen_run *run, const uint64_t *offsets, uint8_t *memory) 
     }
 }
 
+/* Tensors to be advanced, by as many threads as there are CPUs: making changes takes longer than
+ * publishing them. */
+typedef struct advance {
+    const gen_run *run;
+    const uint64_t *offsets;
+    uint64_t step;
+    uint8_t *memory;
+    atomic_uint_fast64_t next, changed;
+} advance;
+
+static void *advance_tensors(void *argument) {
+    advance *a = argument;
+    for (uint64_t i; (i = atomic_fetch_add(&a->next, 1)) < a->run->plan->count;) {
+        const gen_tensor *tensor = &a->run->plan->tensors[i];
+        atomic_fetch_add(&a->changed, gen_run_advance(a->run, tensor, a->step, 0,
+                                                      a->memory + a->offsets[i], tensor->bytes));
+    }
+    return NULL;
+}
+
 uint64_t testbed_advance(const gen_run *run, const uint64_t *offsets, uint64_t step,
                          uint8_t *memory) {
-    uint64_t changed = 0;
-    for (uint64_t i = 0; i < run->plan->count; i++) {
-        const gen_tensor *tensor = &run->plan->tensors[i];
-        changed += gen_run_advance(run, tensor, step, 0, memory + offsets[i], tensor->bytes);
+    advance a = {.run = run, .offsets = offsets, .step = step, .memory = memory};
+    pthread_t threads[MOST_THREADS];
+    uint32_t count = 0;
+    while (count + 1 < measure_cpus() && count < MOST_THREADS &&
+           pthread_create(&threads[count], NULL, advance_tensors, &a) == 0) {
+        count++;
     }
-    return changed;
+    advance_tensors(&a);
+    while (count > 0) {
+        pthread_join(threads[--count], NULL);
+    }
+    return atomic_load(&a.changed);
 }
 
 uint64_t testbed_size(const char *text) {

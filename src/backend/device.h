@@ -108,7 +108,7 @@ typedef struct xci_device_ops {
                       void *stream);
 
     /* Operations over a grid that is resident on the device: cuda_kernels.h. */
-    uint64_t (*encode_scratch)(uint64_t count, uint32_t chunk_bytes);
+    uint64_t (*encode_scratch)(void *device, uint64_t count, uint32_t chunk_bytes);
     int (*encode)(void *device, const xci_cuda_encode_call *call, void *stream);
     int (*check)(void *device, const xci_cuda_block_call *call, void *stream);
     int (*prepare)(void *device, const xci_cuda_block_call *call, void *stream);

@@ -109,6 +109,15 @@ static xorcast_status encode_shorter(xci_group_writer *writer, const xci_record 
                                               : encode_group(writer, listed, NULL, record);
 }
 
+static xorcast_status take_room(xci_group_writer *writer, uint64_t count, uint8_t **bytes_out) {
+    void *memory;
+    if (writer->buffers != NULL)
+        return xci_buffers_take(writer->buffers, count, bytes_out);
+    TRY(xci_arena_take(writer->arena, count, &memory));
+    *bytes_out = memory;
+    return XORCAST_OK;
+}
+
 xorcast_status xci_group_write(xci_group_writer *writer, const xci_record *listed,
                                const uint8_t *const *old, xci_record *record_out,
                                xci_written *written_out) {
@@ -117,12 +126,12 @@ xorcast_status xci_group_write(xci_group_writer *writer, const xci_record *liste
         TRY(encode_shorter(writer, listed, old, &record));
     else
         TRY(encode_group(writer, listed, NULL, &record));
-    void *memory;
+    uint8_t *bytes;
     const uint64_t head_bound = xci_record_head_bound(record.block_count);
-    TRY(xci_arena_take(writer->arena, head_bound + record.stored_bytes, &memory));
-    const uint64_t head_bytes = xci_record_write_head(&record, memory);
-    memcpy((uint8_t *)memory + head_bytes, record.payload, record.stored_bytes);
-    *written_out = (xci_written){memory, head_bytes + record.stored_bytes, record.stored_bytes,
+    TRY(take_room(writer, head_bound + record.stored_bytes, &bytes));
+    const uint64_t head_bytes = xci_record_write_head(&record, bytes);
+    memcpy(bytes + head_bytes, record.payload, record.stored_bytes);
+    *written_out = (xci_written){bytes, head_bytes + record.stored_bytes, record.stored_bytes,
                                  record.raw_bytes, false};
     *record_out = record;
     return XORCAST_OK;

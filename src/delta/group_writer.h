@@ -4,6 +4,7 @@
 #define XCI_GROUP_WRITER_H
 
 #include "base/arena.h"
+#include "base/buffers.h"
 #include "codec/second_pass.h"
 #include "delta/auto_group_writer.h"
 #include "delta/gap_group_writer.h"
@@ -15,7 +16,8 @@ typedef struct xci_group_writer {
     xci_zstd_encoder *zstd;
     uint8_t *second;           /* the payload after the second pass */
     uint64_t second_capacity;
-    xci_arena *arena;              /* holds what was written since the last reset */
+    xci_arena *arena;              /* holds what was written since the last reset, but for */
+    xci_buffers *buffers;          /* the records, if there are any; not owned */
     xci_gap_group_writer *gap;     /* where the codec is gap */
     xci_auto_group_writer *choice; /* where it is auto */
 } xci_group_writer;
@@ -34,7 +36,8 @@ void xci_group_writer_close(xci_group_writer *writer);
 void xci_group_writer_reset(xci_group_writer *writer);
 
 typedef struct xci_written {
-    uint8_t *bytes; /* head and payload; the writer's until it is reset */
+    /* head and payload; the writer's until it is reset, or one of its buffers */
+    uint8_t *bytes;
     uint64_t count, payload_bytes;
     uint64_t raw_bytes; /* of the payload before the second pass */
     /* `bytes` is an open head alone; the payload is where the record says until both are copied */

@@ -97,27 +97,26 @@ xorcast_status xci_ahead_whole(xci_ahead *ahead, xorcast_context *context, xci_a
     return XORCAST_OK;
 }
 
-void xci_ahead_copy(xci_ahead *ahead, uint32_t form, uint8_t *to) {
+void xci_ahead_moved(xci_ahead *ahead, xci_form form, uint8_t *to) {
     xci_written *written = &ahead->written[form];
-    const uint64_t head_bytes = written->count - written->payload_bytes;
-    if (!written->open) {
-        memcpy(to, written->bytes, written->count);
-        return;
-    }
-    memcpy(to, written->bytes, head_bytes);
-    memcpy(to + head_bytes, ahead->record.payload, written->payload_bytes);
-    xci_record_close(to, head_bytes, to + head_bytes, written->payload_bytes);
-    ahead->record.payload = to + head_bytes;
     written->bytes = to;
-    written->open = false;
+    if (form == XCI_FORM_PLAIN)
+        ahead->record.payload = to + (written->count - written->payload_bytes);
 }
 
-void xci_ahead_moved(xci_ahead *ahead, uint32_t form, const uint8_t *from, uint8_t *to) {
+void xci_ahead_copy(xci_ahead *ahead, xci_form form, uint8_t *to, xci_buffers *buffers) {
     xci_written *written = &ahead->written[form];
-    if (written->bytes != from) /* it has a copy of its own */
-        return;
-    written->bytes = to;
-    ahead->record.payload = to + (written->count - written->payload_bytes);
+    const uint64_t head_bytes = written->count - written->payload_bytes;
+    if (written->open) {
+        memcpy(to, written->bytes, head_bytes);
+        memcpy(to + head_bytes, ahead->record.payload, written->payload_bytes);
+        xci_record_close(to, head_bytes, to + head_bytes, written->payload_bytes);
+        written->open = false;
+    } else {
+        memcpy(to, written->bytes, written->count);
+        xci_buffers_give(buffers, written->bytes);
+    }
+    xci_ahead_moved(ahead, form, to);
 }
 
 /* ---- Back ---- */

@@ -25,7 +25,8 @@ typedef struct xci_ahead_piece {
 typedef struct xci_ahead {
     xci_ahead_piece *pieces;
     xci_record record; /* of the plain form; block_count 0: none */
-    /* of the plain form and, if it is wanted, the one beside the old weights */
+    /* of the plain form and, if it is wanted, the one beside the old weights: in buffers, and then
+     * in parts, which outlive what is ahead */
     xci_written written[2];
     xorcast_digest change; /* terms of the group now minus terms of what is published */
 } xci_ahead;
@@ -42,11 +43,11 @@ xorcast_status xci_ahead_join(const xci_ahead *ahead, xorcast_context *context, 
  * pieces. */
 xorcast_status xci_ahead_whole(xci_ahead *ahead, xorcast_context *context, xci_arena *arena,
                                const xci_record *record, const xci_written written[2]);
-/* Copies the group's record of a form to where it will be shipped from. One that was open is there
- * alone from then on. */
-void xci_ahead_copy(xci_ahead *ahead, uint32_t form, uint8_t *to);
-/* What was copied to `from` lies at `to` now. */
-void xci_ahead_moved(xci_ahead *ahead, uint32_t form, const uint8_t *from, uint8_t *to);
+/* Copies the group's record of a form to where it will be shipped from. It is there alone from then
+ * on; the buffer it was in is given back. */
+void xci_ahead_copy(xci_ahead *ahead, xci_form form, uint8_t *to, xci_buffers *buffers);
+/* What was copied lies at `to` now. */
+void xci_ahead_moved(xci_ahead *ahead, xci_form form, uint8_t *to);
 /* Undoes the blocks in the shadow's own group (`copy` NULL) or in a copy of its chunks, one behind
  * the other. Cannot fail on a worker whose reader was reserved. */
 xorcast_status xci_ahead_take_back(const xci_ahead *ahead, xci_apply_worker *worker,

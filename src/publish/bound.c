@@ -5,9 +5,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "codec/codec.h"
 
 #define VALUES 256u
+#define LINE 64u
 
 struct xci_bound {
     pthread_mutex_t lock;
@@ -54,7 +56,28 @@ void xci_bound_reset(xci_bound *bound, const xorcast_bundle *bundle) {
                    view_of(&bundle->tensors[t]).planes * VALUES * sizeof(uint64_t));
 }
 
-/* `mask` begins at a whole element of the tensor. */
+static bool is_zero(const uint8_t line[LINE]) {
+    uint64_t any = 0;
+    for (unsigned i = 0; i < LINE; i += 8)
+        any |= xci_load64(line + i);
+    return any == 0;
+}
+
+/* Up to eight bytes, the first of them byte `at` of the tensor's elements. */
+static void count_word(const view *v, uint64_t *histogram, uint64_t at, uint64_t word) {
+    while (word != 0) {
+        const uint32_t i = (uint32_t)__builtin_ctzll(word) / 8;
+        const uint32_t value = word >> (8 * i) & 0xff;
+        uint64_t *plane = histogram + (at + i) % v->planes * VALUES;
+        plane[v->nibbles ? value & 15 : value]++;
+        if (v->nibbles)
+            plane[value >> 4]++;
+        word &= ~(UINT64_C(0xff) << (8 * i));
+    }
+}
+
+/* Nearly all of a mask is zero, and nobody asks for how much: value 0 is not counted.
+ * `mask` begins at a whole element of the tensor. */
 static xorcast_status count_bytes(xci_bound *bound, xorcast_bundle *bundle, uint64_t tensor,
                                   const uint8_t *mask, uint64_t count) {
     const view v = view_of(&bundle->tensors[tensor]);
@@ -64,42 +87,56 @@ static xorcast_status count_bytes(xci_bound *bound, xorcast_bundle *bundle, uint
         TRY(xci_allocate_zeroed(bundle->context, v.planes * VALUES * sizeof(uint64_t), &memory));
         *histogram = memory;
     }
-    for (uint64_t i = 0; i < count; i++) {
-        uint64_t *plane = *histogram + i % v.planes * VALUES;
-        plane[v.nibbles ? mask[i] & 15 : mask[i]]++;
-        if (v.nibbles)
-            plane[mask[i] >> 4]++;
+    for (uint64_t i = 0; i < count;) {
+        if (count - i >= LINE && is_zero(mask + i)) {
+            i += LINE;
+            continue;
+        }
+        for (const uint64_t end = xci_min(count, i + LINE); i < end; i += 8) {
+            uint64_t word = 0;
+            if (end - i >= 8)
+                word = xci_load64(mask + i);
+            else
+                memcpy(&word, mask + i, end - i);
+            count_word(&v, *histogram, i, word);
+        }
     }
     return XORCAST_OK;
 }
 
-static xorcast_status count_chunk(xci_bound *bound, xorcast_bundle *bundle, uint64_t index,
-                                  const xci_block *block, const uint8_t *bytes, uint8_t *mask) {
+static xorcast_status count_mask(xci_bound *bound, xorcast_bundle *bundle, const xci_chunk *chunk,
+                                 const uint8_t *mask) {
+    if (!chunk->packed)
+        return count_bytes(bound, bundle, chunk->tensor, mask, chunk->bytes);
+    for (uint32_t i = 0; i < chunk->tensor_count; i++)
+        TRY(count_bytes(bound, bundle, chunk->tensors[i], mask + chunk->places[i].offset,
+                        chunk->places[i].bytes));
+    return XORCAST_OK;
+}
+
+static xorcast_status add_block(xci_bound *bound, xorcast_bundle *bundle, uint64_t index,
+                                const xci_block *block, const uint8_t *bytes, uint8_t *mask) {
     xci_chunk chunk;
     const xci_place place = {XORCAST_NO_INDEX, index, 0};
     xci_bundle_chunk(bundle, index, NULL, &chunk);
     TRY(xci_codec_decode(bundle->context, place, block->codec, bytes, block->bytes, mask,
                          chunk.bytes));
-    if (!chunk.packed)
-        return count_bytes(bound, bundle, chunk.tensor, mask, chunk.bytes);
-    for (uint32_t i = 0; i < chunk.tensor_count; i++)
-        TRY(count_bytes(bound, bundle, chunk.tensors[i], mask + chunk.places[i].offset,
-                        chunk.places[i].bytes));
-    return XORCAST_OK;
+    pthread_mutex_lock(&bound->lock);
+    const xorcast_status status = count_mask(bound, bundle, &chunk, mask);
+    pthread_mutex_unlock(&bound->lock);
+    return status;
 }
 
 xorcast_status xci_bound_add(xci_bound *bound, xorcast_bundle *bundle, const xci_record *record) {
     void *mask;
     TRY(xci_allocate(bundle->context, UINT64_C(1) << bundle->chunk_log2, &mask));
-    pthread_mutex_lock(&bound->lock);
     xorcast_status status = XORCAST_OK;
     const uint8_t *at = record->payload;
     for (uint32_t i = 0; i < record->block_count && status == XORCAST_OK; i++) {
         const uint64_t index = bundle->group_first[record->group] + record->blocks[i].chunk;
-        status = count_chunk(bound, bundle, index, &record->blocks[i], at, mask);
+        status = add_block(bound, bundle, index, &record->blocks[i], at, mask);
         at += record->blocks[i].bytes;
     }
-    pthread_mutex_unlock(&bound->lock);
     xci_release(bundle->context, mask);
     return status;
 }

@@ -16,10 +16,14 @@
 
 #define OUTPUT_BYTES (UINT64_C(40) << 20) /* of a piece's blocks, unless a group needs more */
 #define PIECE_CHUNKS UINT64_C(65536)      /* two milliseconds; fewer cost encode a tenth */
+/* The last pieces halve down to this: what the host does with the very last one is waited for. */
+#define LAST_CHUNKS UINT64_C(8192)
 #define BLOCK_ALIGNMENT 16u               /* where apply wants blocks; encode packs them closely */
 #define BLOCK_ROOM 32u /* of each chunk, beyond its block: what aligning blocks takes at most */
 #define SPANS 48u      /* every cut at least halves a piece */
 #define SLOTS 3u
+/* In the gap codec, of a piece at most: two rounds of thread blocks; each takes 34 KB of scratch. */
+#define GAP_GROUPS UINT64_C(1056)
 
 static atomic_uint_fast64_t output_limit = OUTPUT_BYTES;
 
@@ -36,12 +40,19 @@ typedef struct encode_slot {
     xci_device_memory output;         /* blocks */
     xci_device_memory tables, pinned; /* results, sizes, moves, blocks */
     xci_device_memory payload;        /* blocks on the host */
-    void *encoded, *drained, *moved;  /* events */
-    range_span ranges;
-    uint64_t first, count; /* chunks */
-    uint64_t used;         /* bytes of their blocks */
+    void *encoded, *drained, *kept;   /* events */
+    range_span ranges;     /* to book; fewer than were encoded if not all blocks fitted */
+    uint64_t first, count; /* chunks that were encoded */
+    uint64_t used;         /* bytes of the blocks to book */
+    uint64_t settled;      /* blocks that were listed to be applied */
+    bool moved;            /* the shadow by them, and not all of it is booked */
     xci_device_gap gap;
 } encode_slot;
+
+/* What became of a range of the piece that is booked. */
+typedef struct range_note {
+    bool booked, behind; /* behind: chunks of it have not moved */
+} range_note;
 
 struct xci_device_encoder {
     xorcast_context *context;
@@ -49,18 +60,19 @@ struct xci_device_encoder {
     xci_device_shadow *shadow;
     uint32_t share;                            /* of the bundle, whose chunks it encodes */
     const xci_device_encoder *const *siblings; /* one for each share */
-    void *compute, *sizes, *drain, *move, *event, *computed; /* streams, and events between them */
+    void *compute, *sizes, *drain, *keep;      /* streams, */
+    void *event, *computed, *settled, *gathered; /* and events between them */
     xci_device_incoming incoming;
-    xci_device_memory scratch; /* of encode */
-    xci_device_memory aligned; /* blocks of the piece that moves the shadow, or */
-    xci_device_side *side;     /* where they stay until the next version, or NULL; not owned */
+    xci_device_memory scratch; /* of encode; of settling, which is on the same stream */
+    xci_device_side *side;     /* where blocks stay until the next version, or NULL; not owned */
+    bool moves;                /* encode moves the shadow */
     xci_device_join join; /* a group's scattered chunks */
     encode_slot slots[SLOTS];
     uint64_t launched, received, booked; /* pieces of the put; piece i is in slot i % SLOTS */
     uint64_t capacity, most_chunks;      /* of a piece */
     uint64_t piece_chunks;               /* how many are expected to fit */
     const xci_put_range *ranges;         /* of the put */
-    uint32_t *listed; /* for each range of a piece, how many blocks it has, once it is booked */
+    range_note *notes;                   /* one for each range of a piece */
     range_span spans[SPANS];
     uint32_t span_count;
     bool encodes_gap;        /* whole groups are encoded in the gap codec by the device, */
@@ -69,42 +81,72 @@ struct xci_device_encoder {
     const encode_slot *booking; /* the piece whose ranges are booked now, or NULL */
 };
 
-/* ---- Tables of a slot: the same places on both sides ----
- * Results and sizes stand first and go to the host together. */
+/* ---- Tables of a slot ----
+ * Results and sizes stand first and go to the host together. What is to be settled is listed on the
+ * host only. */
 
 typedef struct table_offsets {
-    uint64_t used, moves, blocks, bytes;
+    uint64_t used, moves, settling, blocks;
 } table_offsets;
 
 static table_offsets offsets_for(uint64_t chunks) {
     table_offsets at;
     at.used = xci_round_up(chunks * sizeof(xci_cuda_result), 64);
     at.moves = at.used + 64;
-    at.blocks = at.moves + xci_round_up(chunks * sizeof(xci_cuda_move), 64);
-    at.bytes = at.blocks + xci_round_up(chunks * sizeof(xci_cuda_block), 64);
+    at.settling = at.moves + xci_round_up(chunks * sizeof(xci_cuda_move), 64);
+    at.blocks = at.settling + xci_round_up(chunks * sizeof(xci_cuda_move), 64);
     return at;
+}
+
+static uint64_t device_bytes(uint64_t chunks) {
+    return offsets_for(chunks).settling;
+}
+static uint64_t host_bytes(uint64_t chunks) {
+    return offsets_for(chunks).blocks + chunks * sizeof(xci_cuda_block);
 }
 
 typedef struct slot_tables {
     xci_cuda_result *results;
     uint64_t *used;
-    xci_cuda_move *moves;
+    xci_cuda_move *moves; /* of blocks, to where they stay */
+    xci_cuda_move *settling;
     xci_cuda_block *blocks;
 } slot_tables;
 
-static slot_tables tables_at(const xci_device_encoder *e, uint8_t *base) {
+static slot_tables host_tables(const xci_device_encoder *e, const encode_slot *slot) {
     const table_offsets at = offsets_for(e->most_chunks);
+    uint8_t *base = slot->pinned.at;
     return (slot_tables){(xci_cuda_result *)(void *)base, (uint64_t *)(void *)(base + at.used),
                          (xci_cuda_move *)(void *)(base + at.moves),
+                         (xci_cuda_move *)(void *)(base + at.settling),
                          (xci_cuda_block *)(void *)(base + at.blocks)};
 }
 
-static slot_tables host_tables(const xci_device_encoder *e, const encode_slot *slot) {
-    return tables_at(e, slot->pinned.at);
+static slot_tables device_tables(const xci_device_encoder *e, const encode_slot *slot) {
+    const table_offsets at = offsets_for(e->most_chunks);
+    uint8_t *base = slot->tables.at;
+    return (slot_tables){.results = (xci_cuda_result *)(void *)base,
+                         .used = (uint64_t *)(void *)(base + at.used),
+                         .moves = (xci_cuda_move *)(void *)(base + at.moves)};
 }
 
-static slot_tables device_tables(const xci_device_encoder *e, const encode_slot *slot) {
-    return tables_at(e, slot->tables.at);
+/* Where settling has its tables and blocks: in the scratch, which is free between two encodes. */
+typedef struct settle_place {
+    xci_cuda_move *moves;
+    xci_cuda_block *blocks;
+    uint8_t *aligned;
+} settle_place;
+
+static uint64_t settle_bytes(const xci_device_encoder *e) {
+    return e->most_chunks * (sizeof(xci_cuda_move) + sizeof(xci_cuda_block) + BLOCK_ALIGNMENT) +
+           e->capacity + 256;
+}
+
+static settle_place place_to_settle(const xci_device_encoder *e) {
+    uint8_t *at = e->scratch.at, *blocks = at + e->most_chunks * sizeof(xci_cuda_move);
+    const uint64_t bytes = e->most_chunks * (sizeof(xci_cuda_move) + sizeof(xci_cuda_block));
+    return (settle_place){(xci_cuda_move *)(void *)at, (xci_cuda_block *)(void *)blocks,
+                          at + xci_round_up(bytes, 64)};
 }
 
 /* ---- Opening and closing ---- */
@@ -112,15 +154,14 @@ static slot_tables device_tables(const xci_device_encoder *e, const encode_slot 
 static xorcast_status open_slot(xci_device_encoder *e, encode_slot *slot) {
     xorcast_context *context = e->context;
     const xci_device *device = context->shared->device;
-    const uint64_t tables = offsets_for(e->most_chunks).bytes;
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &slot->encoded));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &slot->drained));
-    XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &slot->moved));
+    XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &slot->kept));
     TRY(xci_device_allocate(context, e->capacity + 64, &slot->output));
-    TRY(xci_device_allocate(context, tables, &slot->tables));
-    TRY(xci_pinned_allocate(context, tables, &slot->pinned));
+    TRY(xci_device_allocate(context, device_bytes(e->most_chunks), &slot->tables));
+    TRY(xci_pinned_allocate(context, host_bytes(e->most_chunks), &slot->pinned));
     if (e->encodes_gap)
-        TRY(xci_device_gap_open(&slot->gap, context, e->most_chunks, e->capacity));
+        TRY(xci_device_gap_open(&slot->gap, context, e->most_chunks, e->gap_groups, e->capacity));
     return xci_pinned_allocate(context, e->capacity + 64, &slot->payload);
 }
 
@@ -139,30 +180,32 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     e->most_chunks =
         xci_max(bundle->group_chunks_max, xci_min(PIECE_CHUNKS, bundle->layout.chunk_count));
     e->piece_chunks = e->most_chunks;
-    uint64_t scratch = device->ops->encode_scratch(e->most_chunks, (uint32_t)chunk_bytes);
+    uint64_t scratch =
+        xci_max(device->ops->encode_scratch(device->handle, e->most_chunks, (uint32_t)chunk_bytes),
+                settle_bytes(e));
     e->encodes_gap = encoding_of(e)->codec == XORCAST_CODEC_GAP &&
                      encoding_of(e)->old_weights == 0 && e->pending->bound == NULL &&
                      device->ops->gap_encode != NULL;
     /* Groups are at least so large, but for the last of whole chunks and the last of all. */
-    e->gap_groups = (e->most_chunks << bundle->chunk_log2) / bundle->layout.group_bytes + 2;
+    e->gap_groups = xci_min(
+        GAP_GROUPS, (e->most_chunks << bundle->chunk_log2) / bundle->layout.group_bytes + 2);
     if (e->encodes_gap)
         scratch = xci_max(scratch, device->ops->gap_scratch(e->most_chunks, e->gap_groups,
                                                             (uint32_t)chunk_bytes));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->compute));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->sizes));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->drain));
-    XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->move));
+    XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->keep));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->event));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->computed));
+    XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->settled));
+    XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->gathered));
     TRY(xci_device_incoming_open(&e->incoming, bundle, e->share, e->shadow));
     TRY(xci_device_join_open(&e->join, bundle, e->share));
     TRY(xci_device_allocate(context, scratch, &e->scratch));
-    if (xci_device_shadow_on_device(e->shadow))
-        TRY(xci_device_allocate(context, e->capacity + (e->most_chunks + 1) * BLOCK_ROOM,
-                                &e->aligned));
-    TRY(xci_allocate_array(context, xci_max(1, bundle->layout.group_count), sizeof *e->listed,
+    TRY(xci_allocate_array(context, xci_max(1, bundle->layout.group_count), sizeof *e->notes,
                            &memory));
-    e->listed = memory;
+    e->notes = memory;
     if (encoding_of(e)->codec > XORCAST_CODEC_LZ4) {
         TRY(xci_allocate_array(context, xci_context_threads(context), sizeof *e->lists, &memory));
         e->lists = memory;
@@ -184,6 +227,8 @@ xorcast_status xci_device_encoder_open(xci_pending *pending, uint32_t share,
     e->shadow = xci_shadow_device(pending->shadow);
     e->share = share;
     e->siblings = siblings;
+    /* What is encoded beside the old weights needs them when it is booked. */
+    e->moves = xci_device_shadow_on_device(e->shadow) && encoding_of(e)->old_weights == 0;
     const xorcast_status status = open_parts(e);
     if (status < 0) {
         xci_device_encoder_close(e);
@@ -200,14 +245,16 @@ void xci_device_encoder_close(xci_device_encoder *e) {
     xci_stream_close(context, &e->compute);
     xci_stream_close(context, &e->sizes);
     xci_stream_close(context, &e->drain);
-    xci_stream_close(context, &e->move);
+    xci_stream_close(context, &e->keep);
     xci_event_close(context, &e->event);
     xci_event_close(context, &e->computed);
+    xci_event_close(context, &e->settled);
+    xci_event_close(context, &e->gathered);
     for (unsigned i = 0; i < SLOTS; i++) {
         encode_slot *slot = &e->slots[i];
         xci_event_close(context, &slot->encoded);
         xci_event_close(context, &slot->drained);
-        xci_event_close(context, &slot->moved);
+        xci_event_close(context, &slot->kept);
         xci_device_release(context, &slot->output);
         xci_device_release(context, &slot->tables);
         xci_pinned_release(context, &slot->pinned);
@@ -216,12 +263,11 @@ void xci_device_encoder_close(xci_device_encoder *e) {
     }
     xci_device_incoming_close(&e->incoming);
     xci_device_release(context, &e->scratch);
-    xci_device_release(context, &e->aligned);
     xci_device_join_close(&e->join);
     for (uint32_t i = 0; e->lists != NULL && i < xci_context_threads(context); i++)
         xci_device_lists_close(context, &e->lists[i]);
     xci_release(context, e->lists);
-    xci_release(context, e->listed);
+    xci_release(context, e->notes);
     xci_release(context, e);
 }
 
@@ -236,6 +282,10 @@ uint64_t xci_device_encoder_room(const xci_device_encoder *e) {
 xorcast_status xci_device_encoder_take(xci_device_encoder *e, uint64_t tensor, const void *data,
                                        bool kept) {
     return xci_device_incoming_take(&e->incoming, tensor, data, kept);
+}
+
+xorcast_status xci_device_encoder_take_all(xci_device_encoder *e) {
+    return xci_device_incoming_take_all(&e->incoming);
 }
 
 /* ---- Which piece is next ---- */
@@ -261,18 +311,26 @@ static bool is_whole(const xci_device_encoder *e, const xci_put_range *range) {
     return range->first == group[0] && range->end == group[1];
 }
 
+/* How many chunks the next piece has at most, of a span whose ranges are there. */
+static uint64_t piece_limit(const xci_device_encoder *e, const range_span *span) {
+    const uint64_t left = e->ranges[span->end - 1].end - e->ranges[span->first].first;
+    return xci_min(e->piece_chunks, xci_max(LAST_CHUNKS, left / 2));
+}
+
 /* Ranges that follow each other without a gap, as many as are expected to fit; a group with
  * scattered chunks, for which there is one bounce buffer, goes alone, and so does a part of a group
  * where the device encodes whole ones. */
 static range_span next_piece(xci_device_encoder *e) {
     range_span *span = &e->spans[e->span_count - 1];
     range_span piece = {span->first, span->first + 1};
+    const uint64_t limit = piece_limit(e, span);
     const uint64_t first = e->ranges[piece.first].first;
     bool scattered = has_scattered(e, &e->ranges[piece.first]);
     while (piece.end < span->end && !scattered) {
         const xci_put_range *next = &e->ranges[piece.end];
-        if (next->first != e->ranges[piece.end - 1].end || next->end - first > e->piece_chunks ||
-            (e->encodes_gap && is_whole(e, next) != is_whole(e, next - 1)))
+        if (next->first != e->ranges[piece.end - 1].end || next->end - first > limit ||
+            (e->encodes_gap && (piece.end - piece.first == e->gap_groups ||
+                                is_whole(e, next) != is_whole(e, next - 1))))
             break;
         scattered = has_scattered(e, next);
         if (scattered)
@@ -308,15 +366,19 @@ static void unplace_scattered(xci_device_encoder *e, const encode_slot *slot) {
             e->incoming.at[c] = xci_device_incoming_small(&e->incoming, c);
 }
 
-static xorcast_status gather_scattered(xci_device_encoder *e, const encode_slot *slot) {
-    const xorcast_bundle *bundle = e->pending->bundle;
-    const uint64_t end = slot->first + slot->count;
-    xci_join_source sources[XCI_SHARES_MAX] = {{0}};
-    for (uint32_t s = 0; s < bundle->share_count; s++) {
-        sources[s].stream = e->siblings[s]->compute;
-        if (slot->first >= bundle->whole_chunk_count)
-            sources[s].packed = e->siblings[s]->incoming.small.at;
+/* Small tensors of other devices are copied on their drain streams. */
+static void list_sources(const xci_device_encoder *e, bool packed, xci_join_source *sources) {
+    for (uint32_t s = 0; s < e->pending->bundle->share_count; s++) {
+        const xci_device_encoder *one = e->siblings[s];
+        sources[s].stream = packed && one != e ? one->drain : one->compute;
+        sources[s].packed = packed ? one->incoming.small.at : NULL;
     }
+}
+
+static xorcast_status gather_scattered(xci_device_encoder *e, const encode_slot *slot) {
+    const uint64_t end = slot->first + slot->count;
+    xci_join_source sources[XCI_SHARES_MAX];
+    list_sources(e, slot->first >= e->pending->bundle->whole_chunk_count, sources);
     for (uint64_t c = slot->first; c < end;) {
         uint64_t stop = c;
         while (stop < end && xci_device_join_has(&e->join, e->incoming.at[stop]))
@@ -338,6 +400,7 @@ static xci_cuda_encode_call call_of(const xci_device_encoder *e, const encode_sl
                                   .count = slot->count,
                                   .codec =
                                       (uint32_t)xci_min(encoding_of(e)->codec, XORCAST_CODEC_LZ4),
+                                  .move = e->moves,
                                   .blocks = slot->output.at,
                                   .capacity = e->capacity,
                                   .results = on.results,
@@ -363,19 +426,22 @@ static xorcast_status start_encode(xci_device_encoder *e, encode_slot *slot, boo
                device->ops->copy(device->handle, e->incoming.table.at + at,
                                  e->incoming.pinned.at + at, slot->count * sizeof(uint8_t *),
                                  e->compute));
+    if (slot->first + slot->count > e->pending->bundle->whole_chunk_count)
+        XCI_DEVICE(context, "order two streams",
+                   device->ops->stream_after(device->handle, e->compute, e->gathered));
     if (scattered)
         TRY(gather_scattered(e, slot));
-    if (e->launched >= SLOTS) /* the shadow still moves by what the slot holds */
+    if (e->launched >= SLOTS) /* what the slot holds may still be copied */
         XCI_DEVICE(context, "order two streams",
-                   device->ops->stream_after(device->handle, e->compute, slot->moved));
-    XCI_DEVICE(context, "encode weights", device->ops->encode(device->handle, &call, e->compute));
-    slot->gap.here = e->encodes_gap && whole_groups(e, slot) &&
-                     slot->ranges.end - slot->ranges.first <= e->gap_groups;
+                   device->ops->stream_after(device->handle, e->compute, slot->kept));
+    slot->gap.here = e->encodes_gap && whole_groups(e, slot);
     if (slot->gap.here)
         TRY(xci_device_gap_start(&slot->gap, context, &call,
                                  e->pending->bundle->group_first +
                                      e->ranges[slot->ranges.first].group,
                                  slot->ranges.end - slot->ranges.first, e->compute));
+    XCI_DEVICE(context, "encode weights", device->ops->encode(device->handle, &call, e->compute));
+    slot->moved = e->moves;
     TRY(xci_stream_follow(context, e->sizes, e->compute, e->computed));
     XCI_DEVICE(context, "copy results",
                device->ops->copy(device->handle, slot->pinned.at, slot->tables.at,
@@ -393,6 +459,7 @@ static xorcast_status launch(xci_device_encoder *e) {
     slot->ranges = next_piece(e);
     slot->first = e->ranges[slot->ranges.first].first;
     slot->count = e->ranges[slot->ranges.end - 1].end - slot->first;
+    slot->settled = 0;
     TRY(place_scattered(e, slot, &scattered));
     const xorcast_status status = start_encode(e, slot, scattered);
     e->launched++;
@@ -405,16 +472,97 @@ static xorcast_status launch(xci_device_encoder *e) {
     return xci_device_result(e->context, waited, "encode weights");
 }
 
-/* ---- A piece that is encoded ---- */
+/* ---- The shadow and the records ----
+ * Encode moves the shadow by what has a block. Where a chunk has moved and is not booked, or is
+ * booked and has not moved, its block is applied: an XOR does either. */
 
-/* The blocks did not fit: the piece is cut, by the sizes that are known now. */
-static void cut(xci_device_encoder *e, const encode_slot *slot) {
+static bool settles(const xci_cuda_result *result, bool booked) {
+    const bool moved = result->moved == 1;
+    return result->block_bytes > 0 && result->status == XORCAST_OK && booked != moved;
+}
+
+/* Lists the blocks of a range that are to be applied, aligned one behind the other from `at` on. */
+static void list_range(const xci_device_encoder *e, encode_slot *slot, const xci_put_range *range,
+                       bool booked, uint8_t **at) {
+    const slot_tables on = host_tables(e, slot);
+    for (uint64_t c = range->first; c < range->end; c++) {
+        const xci_cuda_result *result = &on.results[c - slot->first];
+        if (!settles(result, booked))
+            continue;
+        on.settling[slot->settled] =
+            (xci_cuda_move){slot->output.at + result->block_offset, *at, result->block_bytes};
+        on.blocks[slot->settled++] =
+            (xci_cuda_block){*at, result->block_bytes, result->block_codec, c};
+        *at += xci_round_up(result->block_bytes, BLOCK_ALIGNMENT);
+    }
+}
+
+/* Applies what the slot lists from `first` on, before what is encoded from now on. */
+static xorcast_status apply_listed(xci_device_encoder *e, const encode_slot *slot, uint64_t first) {
+    xorcast_context *context = e->context;
+    const xci_device *device = context->shared->device;
+    const slot_tables from = host_tables(e, slot);
+    const settle_place to = place_to_settle(e);
+    const xci_device_map *shadow = xci_device_shadow_map(e->shadow, e->share);
+    const uint64_t count = slot->settled - first;
+    const xci_cuda_block_call call = {
+        .grid = shadow->grid, .places = shadow->places, .blocks = to.blocks, .count = count};
+    XCI_DEVICE(context, "copy a table",
+               device->ops->copy(device->handle, to.moves, from.settling + first,
+                                 count * sizeof *to.moves, e->compute));
+    XCI_DEVICE(context, "copy a table",
+               device->ops->copy(device->handle, to.blocks, from.blocks + first,
+                                 count * sizeof *to.blocks, e->compute));
+    XCI_DEVICE(context, "align blocks",
+               device->ops->copy_many(device->handle, to.moves, count, e->compute));
+    XCI_DEVICE(context, "move the shadow", device->ops->apply(device->handle, &call, e->compute));
+    return xci_device_result(context,
+                             device->ops->event_record(device->handle, e->settled, e->compute),
+                             "mark a stream");
+}
+
+/* Settles ranges [first, end) of a piece whose results are here; no `notes`: none is booked. */
+static xorcast_status settle(xci_device_encoder *e, encode_slot *slot, uint64_t first, uint64_t end,
+                             const range_note *notes) {
+    uint8_t *at = place_to_settle(e).aligned;
+    const uint64_t before = slot->settled;
+    for (uint64_t r = first; r < end; r++) {
+        const bool booked = notes != NULL && notes[r - first].booked;
+        if (!booked || notes[r - first].behind)
+            list_range(e, slot, &e->ranges[r], booked, &at);
+    }
+    const xorcast_status status =
+        slot->settled > before ? apply_listed(e, slot, before) : XORCAST_OK;
+    if (status < 0)
+        xci_device_shadow_lose(e->shadow);
+    return status;
+}
+
+/* How many chunks of a piece have blocks that fitted. */
+static uint64_t fitting_chunks(const xci_device_encoder *e, const encode_slot *slot) {
     const slot_tables on = host_tables(e, slot);
     uint64_t used = 0, fits = 0;
     while (fits < slot->count && used + on.results[fits].block_bytes <= e->capacity)
         used += on.results[fits++].block_bytes;
+    return fits;
+}
+
+/* The blocks did not fit: the piece is cut, by the sizes that are known now. Ranges that fit are
+ * booked; the others come again, from weights that have not moved. In the gap codec all come again,
+ * as nothing of it is there. */
+static xorcast_status cut(xci_device_encoder *e, encode_slot *slot) {
+    const slot_tables on = host_tables(e, slot);
+    const uint64_t fits = fitting_chunks(e, slot), end = slot->ranges.end;
+    uint64_t from = slot->ranges.first;
+    while (!slot->gap.here && from < end && e->ranges[from].end - slot->first <= fits)
+        from++;
+    slot->used = 0;
+    for (uint64_t c = slot->first; from > slot->ranges.first && c < e->ranges[from - 1].end; c++)
+        slot->used += on.results[c - slot->first].block_bytes;
+    slot->ranges.end = from;
     e->piece_chunks = xci_max(1, xci_min(fits, slot->count / 2));
-    push_span(e, slot->ranges);
+    push_span(e, (range_span){from, end});
+    return e->moves ? settle(e, slot, from, end, NULL) : XORCAST_OK;
 }
 
 /* Waits for the device, which all threads do then. */
@@ -435,9 +583,8 @@ static xorcast_status receive(xci_device_encoder *e) {
     TRY(wait_for(e, slot->encoded, "encode weights"));
     slot->used = *host_tables(e, slot).used;
     if (slot->used > e->capacity) {
-        cut(e, slot);
-        slot->ranges.end = slot->ranges.first; /* nothing of it is booked */
-        slot->used = 0;
+        TRY(cut(e, slot));
+        slot->gap.here = false;
     } else if (slot->used < e->capacity / 3) {
         e->piece_chunks = xci_min(e->most_chunks, 2 * e->piece_chunks);
     }
@@ -461,28 +608,23 @@ static xorcast_status receive(xci_device_encoder *e) {
 typedef struct book_job {
     xci_device_encoder *e;
     const encode_slot *slot;
-    uint8_t *aligned;    /* where the piece's blocks go on the device; NULL: nowhere */
-    bool kept;           /* and stay */
-    uint64_t part_count; /* items before those of ranges: parts that can be hashed */
+    uint8_t *kept; /* where the piece's blocks stay on the device; NULL: nowhere */
 } book_job;
 
-/* Where a range's first block, `offset` bytes behind the piece's first, goes: blocks that follow
+/* Where a range's first block, `offset` bytes behind the piece's first, stays: blocks that follow
  * each other at multiples of the alignment end before the next range's place, whichever chunks have
  * one. */
-static uint8_t *aligned_at(const book_job *job, const xci_put_range *range, uint64_t offset) {
-    return job->aligned + xci_round_up(offset, BLOCK_ALIGNMENT) +
+static uint8_t *kept_at(const book_job *job, const xci_put_range *range, uint64_t offset) {
+    return job->kept + xci_round_up(offset, BLOCK_ALIGNMENT) +
            BLOCK_ROOM * (range->first - job->slot->first);
 }
 
-/* Lists block `index` of a range for the shadow's move: where it is, and where apply finds it
- * aligned. */
-static void list_block(const book_job *job, const xci_put_range *range, uint32_t index,
-                       uint64_t chunk, const xci_cuda_result *result, uint8_t **at) {
-    const slot_tables on = host_tables(job->e, job->slot);
-    const uint64_t entry = range->first - job->slot->first + index;
-    on.moves[entry] =
-        (xci_cuda_move){job->slot->output.at + result->block_offset, *at, result->block_bytes};
-    on.blocks[entry] = (xci_cuda_block){*at, result->block_bytes, result->block_codec, chunk};
+/* Lists a chunk's block for the copy to where it stays; one that has none is listed as nothing. */
+static void list_block(const book_job *job, uint64_t chunk, const xci_cuda_result *result,
+                       uint8_t **at) {
+    const bool has = result->block_bytes > 0;
+    host_tables(job->e, job->slot).moves[chunk - job->slot->first] = (xci_cuda_move){
+        job->slot->output.at + (has ? result->block_offset : 0), *at, result->block_bytes};
     *at += xci_round_up(result->block_bytes, BLOCK_ALIGNMENT);
 }
 
@@ -507,10 +649,10 @@ static void take_payload(const book_job *job, const xci_put_range *range, xci_re
 
 /* What a range of the piece came to. */
 static void collect(const book_job *job, const xci_put_range *range, xci_encode_worker *worker,
-                    xci_piece *piece) {
+                    xci_piece *piece, range_note *note) {
     const xorcast_bundle *bundle = job->e->pending->bundle;
     const slot_tables on = host_tables(job->e, job->slot);
-    uint8_t *at = NULL;
+    uint8_t *at = job->kept;
     xci_record *record = &piece->record;
     xci_chunk chunk;
     memset(piece, 0, sizeof *piece);
@@ -523,18 +665,19 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
         else
             xci_bundle_next_chunk(bundle, NULL, &chunk);
         xci_piece_cover(piece, chunk.segments, chunk.segment_count, chunk.element_bytes);
+        if (result->block_bytes > 0 && record->block_count == 0) {
+            record->payload = job->slot->payload.at + result->block_offset;
+            at = job->kept != NULL ? kept_at(job, range, result->block_offset) : NULL;
+        }
+        if (job->kept != NULL)
+            list_block(job, c, result, &at);
         if (result->block_bytes == 0)
             continue;
-        if (record->block_count == 0) {
-            record->payload = job->slot->payload.at + result->block_offset;
-            at = job->aligned != NULL ? aligned_at(job, range, result->block_offset) : NULL;
-        }
-        if (at != NULL)
-            list_block(job, range, record->block_count, c, result, &at);
         record->blocks[record->block_count++] =
             (xci_block){(uint32_t)(c - bundle->group_first[range->group]), result->block_codec,
                         chunk.element_bytes, result->block_bytes, chunk.bytes};
         record->raw_bytes += result->block_bytes;
+        note->behind |= result->moved == 0;
         piece->counts.bits_changed += result->bits_changed;
         piece->counts.bytes_changed += result->bytes_changed;
         piece->counts.elements_changed += result->elements_changed;
@@ -547,18 +690,20 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
 
 /* Tells subscribers of the process where a whole group's blocks stay. */
 static void note_place(const book_job *job, const xci_put_range *range, const uint8_t *payload) {
-    if (job->kept && is_whole(job->e, range))
+    if (job->kept != NULL && is_whole(job->e, range))
         job->e->side->groups[range->group] =
-            aligned_at(job, range, (uint64_t)(payload - job->slot->payload.at));
+            kept_at(job, range, (uint64_t)(payload - job->slot->payload.at));
 }
 
-static xorcast_status book_range(const book_job *job, uint64_t index, uint32_t worker_index) {
+static xorcast_status book_range(void *user, uint64_t index, uint32_t worker_index) {
+    const book_job *job = user;
     xci_device_encoder *e = job->e;
     const xci_put_range *range = &e->ranges[job->slot->ranges.first + index];
+    range_note *note = &e->notes[index];
     xci_piece piece;
-    collect(job, range, &e->pending->workers[worker_index], &piece);
+    collect(job, range, &e->pending->workers[worker_index], &piece, note);
     TRY(xci_pending_book(e->pending, range, worker_index, &piece, 0));
-    e->listed[index] = piece.record.block_count;
+    note->booked = true;
     if (piece.record.block_count > 0) {
         note_place(job, range, piece.record.payload);
         if (!xci_device_shadow_on_device(e->shadow))
@@ -567,95 +712,40 @@ static xorcast_status book_range(const book_job *job, uint64_t index, uint32_t w
     return xci_pending_seen(e->pending, range, worker_index);
 }
 
-static xorcast_status book_item(void *user, uint64_t index, uint32_t worker_index) {
-    const book_job *job = user;
-    if (index >= job->part_count)
-        return book_range(job, index - job->part_count, worker_index);
-    xci_parts_hash(&job->e->pending->parts[XCI_FORM_PLAIN], index);
-    return XORCAST_OK;
-}
+/* ---- Blocks that stay on the device ---- */
 
-/* ---- The shadow moves along ---- */
-
-/* Closes the gaps that unchanged chunks, and ranges that were not booked, left in the lists. */
-static uint64_t squeeze_lists(const xci_device_encoder *e, const encode_slot *slot) {
-    const slot_tables on = host_tables(e, slot);
-    uint64_t count = 0;
-    for (uint64_t r = slot->ranges.first; r < slot->ranges.end; r++) {
-        const uint64_t from = e->ranges[r].first - slot->first;
-        const uint64_t listed = e->listed[r - slot->ranges.first];
-        if (from != count) {
-            memmove(&on.moves[count], &on.moves[from], listed * sizeof *on.moves);
-            memmove(&on.blocks[count], &on.blocks[from], listed * sizeof *on.blocks);
-        }
-        count += listed;
-    }
-    return count;
-}
-
-static xorcast_status start_move(xci_device_encoder *e, const encode_slot *slot) {
+/* What was booked of a piece goes to its place, beside what is encoded meanwhile. */
+static xorcast_status keep_blocks(xci_device_encoder *e, const encode_slot *slot) {
     xorcast_context *context = e->context;
     const xci_device *device = context->shared->device;
     const slot_tables to = device_tables(e, slot), from = host_tables(e, slot);
-    const xci_device_map *shadow = xci_device_shadow_map(e->shadow, e->share);
-    const uint64_t count = squeeze_lists(e, slot);
-    const xci_cuda_block_call call = {
-        .grid = shadow->grid, .places = shadow->places, .blocks = to.blocks, .count = count};
-    if (count == 0)
-        return XORCAST_OK;
+    const uint64_t count = e->ranges[slot->ranges.end - 1].end - slot->first;
     XCI_DEVICE(context, "copy a table",
                device->ops->copy(device->handle, to.moves, from.moves,
-                                 count * sizeof(xci_cuda_move), e->move));
-    XCI_DEVICE(context, "copy a table",
-               device->ops->copy(device->handle, to.blocks, from.blocks,
-                                 count * sizeof(xci_cuda_block), e->move));
+                                 count * sizeof(xci_cuda_move), e->keep));
     XCI_DEVICE(context, "align blocks",
-               device->ops->copy_many(device->handle, to.moves, count, e->move));
-    XCI_DEVICE(context, "move the shadow", device->ops->apply(device->handle, &call, e->move));
-    return XORCAST_OK;
-}
-
-/* By what was booked of a piece, which the host has: the move stream waits for nothing else. */
-static xorcast_status move_shadow(xci_device_encoder *e, const encode_slot *slot) {
-    const xci_device *device = e->context->shared->device;
-    xorcast_status status = XORCAST_OK;
-    if (xci_device_shadow_on_device(e->shadow))
-        status = start_move(e, slot);
-    if (status < 0)
-        xci_device_shadow_lose(e->shadow);
-    TRY(status);
-    return xci_device_result(e->context,
-                             device->ops->event_record(device->handle, slot->moved, e->move),
-                             "mark a stream");
+               device->ops->copy_many(device->handle, to.moves, count, e->keep));
+    return xci_device_result(
+        context, device->ops->event_record(device->handle, slot->kept, e->keep), "mark a stream");
 }
 
 /* ---- The pieces of a put ---- */
 
-/* Where the shadow's move finds the piece's blocks. */
-static void place_aligned(const xci_device_encoder *e, book_job *job) {
-    if (!xci_device_shadow_on_device(e->shadow))
-        return;
-    if (e->side != NULL && job->slot->used > 0)
-        job->aligned = xci_device_side_take(e->side, e->share,
-                                            job->slot->used + (job->slot->count + 1) * BLOCK_ROOM);
-    job->kept = job->aligned != NULL;
-    if (!job->kept)
-        job->aligned = e->aligned.at;
+static uint8_t *place_to_keep(const xci_device_encoder *e, const encode_slot *slot) {
+    if (e->side == NULL || slot->used == 0)
+        return NULL;
+    return xci_device_side_take(e->side, e->share, slot->used + (slot->count + 1) * BLOCK_ROOM);
 }
 
-static xorcast_status book_ranges(xci_device_encoder *e, const encode_slot *slot) {
-    xci_parts *parts = &e->pending->parts[XCI_FORM_PLAIN];
+static xorcast_status book_ranges(xci_device_encoder *e, const encode_slot *slot, uint8_t *kept) {
     const uint64_t range_count = slot->ranges.end - slot->ranges.first;
-    book_job job = {e, slot, .part_count = parts->count - parts->hashed};
-    place_aligned(e, &job);
-    memset(e->listed, 0, range_count * sizeof *e->listed);
+    book_job job = {e, slot, kept};
+    memset(e->notes, 0, range_count * sizeof *e->notes);
     xci_pending_open_records(e->pending, e->ranges[slot->ranges.first].group,
                              whole_groups(e, slot));
     const xorcast_status status =
-        xci_pool_run(e->context->shared->pool, job.part_count + range_count, book_item, &job);
+        xci_pool_run(e->context->shared->pool, range_count, book_range, &job);
     e->pending->open_records = false;
-    if (status == XORCAST_OK)
-        parts->hashed += job.part_count;
     return status;
 }
 
@@ -668,7 +758,7 @@ static xorcast_status begin_lists(xci_device_encoder *e, const encode_slot *slot
         const xci_device_encoder *one = e->siblings[s];
         const xci_device *device = one->context->shared->device;
         XCI_DEVICE(one->context, "move the shadow",
-                   device->ops->stream_wait(device->handle, one->move));
+                   device->ops->event_wait(device->handle, one->settled));
     }
     return XORCAST_OK;
 }
@@ -692,21 +782,30 @@ xorcast_status xci_device_encoder_list(xci_device_encoder *e, uint32_t worker,
                                 listed_out, first, count, old_out);
 }
 
+/* The records of a piece, and the shadow and the blocks that stay by what was booked of it. */
+static xorcast_status book_piece(xci_device_encoder *e, encode_slot *slot) {
+    uint8_t *kept = place_to_keep(e, slot);
+    TRY(begin_lists(e, slot));
+    const xorcast_status status = book_ranges(e, slot, kept);
+    e->booking = NULL;
+    if (xci_device_shadow_on_device(e->shadow))
+        TRY(settle(e, slot, slot->ranges.first, slot->ranges.end, e->notes));
+    slot->moved = false;
+    TRY(status);
+    return kept != NULL ? keep_blocks(e, slot) : XORCAST_OK;
+}
+
 /* Books the oldest piece that was received, then takes its records to their parts; the slot is free
  * afterwards. */
 static xorcast_status book(xci_device_encoder *e) {
     encode_slot *slot = &e->slots[e->booked++ % SLOTS];
     TRY(wait_for(e, slot->drained, "copy blocks"));
-    if (slot->ranges.first == slot->ranges.end)
-        return move_shadow(e, slot);
-    TRY(begin_lists(e, slot));
-    const xorcast_status status = book_ranges(e, slot);
-    e->booking = NULL;
-    TRY(move_shadow(e, slot));
-    TRY(status);
+    if (slot->ranges.first < slot->ranges.end)
+        TRY(book_piece(e, slot));
+    slot->moved = false;
     TRY(xci_pending_plan(e->pending));
     for (uint32_t form = 0; form <= encoding_of(e)->old_weights; form++)
-        TRY(xci_parts_copy(&e->pending->parts[form]));
+        TRY(xci_parts_fill(&e->pending->parts[form]));
     return XORCAST_OK;
 }
 
@@ -727,32 +826,77 @@ xorcast_status xci_device_encoder_book(xci_device_encoder *e) {
     return book(e);
 }
 
-xorcast_status xci_device_encoder_rest(xci_device_encoder *e) {
+/* The put is over: nothing is read any more, and the shadow has moved. */
+static xorcast_status come_to_rest(const xci_device_encoder *e) {
     const xci_device *device = e->context->shared->device;
     const int computed = device->ops->stream_wait(device->handle, e->compute);
     const int sized = device->ops->stream_wait(device->handle, e->sizes);
     const int drained = device->ops->stream_wait(device->handle, e->drain);
-    const int moved = device->ops->stream_wait(device->handle, e->move);
-    if (moved != 0)
+    const int kept = device->ops->stream_wait(device->handle, e->keep);
+    if (computed != 0 || sized != 0)
         xci_device_shadow_lose(e->shadow);
     XCI_DEVICE(e->context, "encode weights", computed);
     XCI_DEVICE(e->context, "copy results", sized);
     XCI_DEVICE(e->context, "copy blocks", drained);
-    XCI_DEVICE(e->context, "move the shadow", moved);
-    return XORCAST_OK;
+    return xci_device_result(e->context, kept, "align blocks");
+}
+
+/* The put failed and all is at rest: pieces that were encoded and not booked go back. */
+static xorcast_status take_back(xci_device_encoder *e) {
+    const xci_device *device = e->context->shared->device;
+    for (unsigned i = 0; i < SLOTS; i++) {
+        encode_slot *slot = &e->slots[i];
+        if (!slot->moved)
+            continue;
+        xorcast_status status = xci_device_result(
+            e->context,
+            device->ops->copy_now(device->handle, slot->pinned.at, slot->tables.at,
+                                  offsets_for(e->most_chunks).moves),
+            "copy results");
+        if (status == XORCAST_OK)
+            status = settle(e, slot, slot->ranges.first, slot->ranges.end, NULL);
+        if (status < 0) {
+            xci_device_shadow_lose(e->shadow);
+            return status;
+        }
+        slot->moved = false;
+    }
+    return come_to_rest(e);
+}
+
+xorcast_status xci_device_encoder_rest(xci_device_encoder *e, bool failed) {
+    const xorcast_status rested = come_to_rest(e);
+    if (failed)
+        (void)take_back(e);
+    return rested;
+}
+
+/* Waits for the caller's work; small tensors are copied beside the first pieces, which have none of
+ * them: those stand last. */
+static xorcast_status begin_pieces(xci_device_encoder *e, void *ready, bool all) {
+    const xci_device *device = e->context->shared->device;
+    XCI_DEVICE(e->context, "order two streams",
+               device->ops->stream_after(device->handle, e->compute, ready));
+    if (e->context != e->pending->bundle->context)
+        TRY(xci_stream_follow(e->context, e->compute, NULL, e->event));
+    XCI_DEVICE(e->context, "mark a stream",
+               device->ops->event_record(device->handle, e->event, e->compute));
+    XCI_DEVICE(e->context, "order two streams",
+               device->ops->stream_after(device->handle, e->drain, e->event));
+    TRY(xci_device_incoming_gather(&e->incoming, all, e->drain));
+    XCI_DEVICE(e->context, "mark a stream",
+               device->ops->event_record(device->handle, e->gathered, e->drain));
+    return xci_device_result(e->context,
+                             device->ops->event_record(device->handle, e->settled, e->compute),
+                             "mark a stream");
 }
 
 xorcast_status xci_device_encoder_start(xci_device_encoder *e, void *ready,
                                         const xci_put_range *ranges, uint64_t first, uint64_t end,
                                         bool all) {
-    const xci_device *device = e->context->shared->device;
     e->ranges = ranges;
     e->span_count = 0;
     e->launched = e->received = e->booked = 0;
     push_span(e, (range_span){first, end});
-    XCI_DEVICE(e->context, "order two streams",
-               device->ops->stream_after(device->handle, e->compute, ready));
-    if (e->context != e->pending->bundle->context)
-        TRY(xci_stream_follow(e->context, e->compute, NULL, e->event));
-    return xci_device_incoming_gather(&e->incoming, all, e->compute);
+    return begin_pieces(e, ready, all);
 }

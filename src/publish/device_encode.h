@@ -5,11 +5,18 @@
  *     sizes stream              | of A     | of B            | of C ...
  *     drain stream              |   blocks of A | blocks of B ...
  *     host                                 | records of A, parts (pool) | of B ...
- *     move stream                                                | shadow by A ...
+ *     keep stream                                                | blocks of A, to stay ...
  *
- * A piece is as many groups as the output buffer is expected to take; if it takes fewer, the piece
- * is cut and encoded again. pending.c owns the version, device_encoders.c drives the encoders of
- * several devices; this owns device memory and streams. */
+ * Encode moves the shadow itself, while old and new are on the chip. What the host then does not
+ * book goes back by its blocks, and what encode left as it was, which is rare, moves by them.
+ *
+ * A piece is as many groups as the output buffer is expected to take; if it takes fewer, the rest
+ * is encoded again. pending.c owns the version, device_encoders.c drives the encoders of several
+ * devices; this owns device memory and streams.
+ *
+ * Device memory: three output buffers of 40 MiB (more where a group may need it; as many again for
+ * groups in the gap codec), blocks that stay for subscribers of the process, and at most 256 MiB
+ * for all else: scratch of encode, results, and where the chunks of up to 60 GB are. */
 #ifndef XCI_DEVICE_ENCODE_H
 #define XCI_DEVICE_ENCODE_H
 
@@ -33,6 +40,9 @@ void xci_device_encoder_close(xci_device_encoder *encoder); /* NULL is allowed *
 xorcast_status xci_device_encoder_take(xci_device_encoder *encoder, uint64_t tensor,
                                        const void *data, bool kept);
 
+/* Every tensor, from the bundle's own memory. */
+xorcast_status xci_device_encoder_take_all(xci_device_encoder *encoder);
+
 /* A put: start, then launch and book while it is busy, then rest, whatever failed.
  *
  * All tensors of the put are taken; `ranges` [first, end) of chunks, all of them at home here, are
@@ -47,8 +57,9 @@ bool xci_device_encoder_busy(const xci_device_encoder *encoder);
 xorcast_status xci_device_encoder_launch(xci_device_encoder *encoder);
 /* Books the oldest piece. */
 xorcast_status xci_device_encoder_book(xci_device_encoder *encoder);
-/* Until nothing that was handed over is read any more, and the shadow has moved. */
-xorcast_status xci_device_encoder_rest(xci_device_encoder *encoder);
+/* Until nothing that was handed over is read any more, and the shadow has moved: by what was booked,
+ * if the put failed. */
+xorcast_status xci_device_encoder_rest(xci_device_encoder *encoder, bool failed);
 
 /* Test hook: encoders that are opened from now on take this for the room of a piece's blocks (but
  * never less than a group needs); 0: as ever. */

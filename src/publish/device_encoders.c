@@ -129,6 +129,12 @@ xorcast_status xci_device_encoders_take(xci_device_encoders *encoders, uint64_t 
     return XORCAST_OK;
 }
 
+xorcast_status xci_device_encoders_take_all(xci_device_encoders *encoders) {
+    for (uint32_t s = 0; s < encoders->count; s++)
+        TRY(xci_device_encoder_take_all(encoders->all[s]));
+    return XORCAST_OK;
+}
+
 /* ---- Ranges by their homes ---- */
 
 /* Where the chunks that have the home of a range's chunk `first`, and follow it there, end. */
@@ -228,7 +234,7 @@ static xorcast_status run_sorted(xci_device_encoders *encoders, const home_range
     if (status == XORCAST_OK)
         status = run_pieces(encoders);
     for (uint32_t s = 0; s < encoders->count; s++) {
-        const xorcast_status rested = xci_device_encoder_rest(encoders->all[s]);
+        const xorcast_status rested = xci_device_encoder_rest(encoders->all[s], status < 0);
         status = status < 0 ? status : rested;
     }
     xci_shadow_unlock_all(shadow);

@@ -24,6 +24,8 @@ xorcast_status xci_device_encoders_check(xci_device_encoders *encoders, uint64_t
  * that is as it was. */
 xorcast_status xci_device_encoders_take(xci_device_encoders *encoders, uint64_t tensor,
                                         const void *data, bool kept);
+/* Every tensor, from the bundle's own memory. */
+xorcast_status xci_device_encoders_take_all(xci_device_encoders *encoders);
 /* All tensors of the put are taken; `ranges` [first, end) of chunks are complete with it, in order.
  * `all`: every tensor of the bundle was, from its own memory. When it returns, memory that was
  * handed over is not read any more. */

@@ -5,25 +5,24 @@
 
 #include "base/bytes.h"
 
-/* Where the tables lie, on both sides. A group has a chunk at least. */
-static uint64_t groups_at(uint64_t chunks) {
-    return xci_round_up(chunks * sizeof(xci_cuda_result), 64);
+/* Where the tables lie, on both sides. */
+static uint64_t groups_at(const xci_device_gap *gap) {
+    return xci_round_up(gap->most_chunks * sizeof(xci_cuda_result), 64);
 }
-static uint64_t used_at(uint64_t chunks) {
-    return groups_at(chunks) + xci_round_up(chunks * sizeof(xci_cuda_gap_group), 64);
+static uint64_t used_at(const xci_device_gap *gap) {
+    return groups_at(gap) + xci_round_up(gap->most_groups * sizeof(xci_cuda_gap_group), 64);
 }
-static uint64_t first_at(uint64_t chunks) {
-    return used_at(chunks) + 64;
+static uint64_t first_at(const xci_device_gap *gap) {
+    return used_at(gap) + 64;
 }
-static uint64_t tables_bytes(uint64_t chunks) {
-    return first_at(chunks) + (chunks + 1) * sizeof(uint64_t);
+static uint64_t tables_bytes(const xci_device_gap *gap) {
+    return first_at(gap) + (gap->most_groups + 1) * sizeof(uint64_t);
 }
 
 static xci_device_gap_tables tables_in(const xci_device_gap *gap, uint8_t *at) {
-    const uint64_t chunks = gap->most_chunks;
     return (xci_device_gap_tables){
-        (xci_cuda_result *)(void *)at, (xci_cuda_gap_group *)(void *)(at + groups_at(chunks)),
-        (uint64_t *)(void *)(at + used_at(chunks)), (uint64_t *)(void *)(at + first_at(chunks))};
+        (xci_cuda_result *)(void *)at, (xci_cuda_gap_group *)(void *)(at + groups_at(gap)),
+        (uint64_t *)(void *)(at + used_at(gap)), (uint64_t *)(void *)(at + first_at(gap))};
 }
 
 xci_device_gap_tables xci_device_gap_host(const xci_device_gap *gap) {
@@ -31,12 +30,13 @@ xci_device_gap_tables xci_device_gap_host(const xci_device_gap *gap) {
 }
 
 xorcast_status xci_device_gap_open(xci_device_gap *gap, xorcast_context *context,
-                                   uint64_t most_chunks, uint64_t capacity) {
+                                   uint64_t most_chunks, uint64_t most_groups, uint64_t capacity) {
     gap->most_chunks = most_chunks;
+    gap->most_groups = most_groups;
     gap->capacity = capacity;
     TRY(xci_device_allocate(context, capacity + 64, &gap->output));
-    TRY(xci_device_allocate(context, tables_bytes(most_chunks), &gap->tables));
-    return xci_pinned_allocate(context, tables_bytes(most_chunks), &gap->pinned);
+    TRY(xci_device_allocate(context, tables_bytes(gap), &gap->tables));
+    return xci_pinned_allocate(context, tables_bytes(gap), &gap->pinned);
 }
 
 void xci_device_gap_close(xci_device_gap *gap, xorcast_context *context) {
@@ -76,8 +76,8 @@ xorcast_status xci_device_gap_start(xci_device_gap *gap, xorcast_context *contex
 xorcast_status xci_device_gap_fetch(const xci_device_gap *gap, xorcast_context *context,
                                     void *stream) {
     const xci_device *device = context->shared->device;
-    return xci_device_result(context,
-                             device->ops->copy(device->handle, gap->pinned.at, gap->tables.at,
-                                               first_at(gap->most_chunks), stream),
-                             "copy results");
+    return xci_device_result(
+        context,
+        device->ops->copy(device->handle, gap->pinned.at, gap->tables.at, first_at(gap), stream),
+        "copy results");
 }

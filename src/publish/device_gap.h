@@ -7,7 +7,7 @@
 
 typedef struct xci_device_gap {
     xci_device_memory output, tables, pinned;
-    uint64_t most_chunks, capacity;
+    uint64_t most_chunks, most_groups, capacity;
     bool here;     /* the piece at hand is encoded so */
     uint64_t used; /* bytes of its payloads, once it is received */
 } xci_device_gap;
@@ -20,7 +20,7 @@ typedef struct xci_device_gap_tables {
 } xci_device_gap_tables;
 
 xorcast_status xci_device_gap_open(xci_device_gap *gap, xorcast_context *context,
-                                   uint64_t most_chunks, uint64_t capacity);
+                                   uint64_t most_chunks, uint64_t most_groups, uint64_t capacity);
 void xci_device_gap_close(xci_device_gap *gap, xorcast_context *context);
 xci_device_gap_tables xci_device_gap_host(const xci_device_gap *gap);
 

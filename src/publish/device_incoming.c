@@ -92,6 +92,7 @@ xorcast_status xci_device_incoming_open(xci_device_incoming *incoming, xorcast_b
                                       .bundle = bundle,
                                       .share = share,
                                       .index = index,
+                                      .own = true,
                                       .shadow = shadow};
     return open_parts(incoming);
 }
@@ -165,6 +166,7 @@ xorcast_status xci_device_incoming_take(xci_device_incoming *incoming, uint64_t 
     uint8_t *from = (uint8_t *)(uintptr_t)data;
     if (tensor->simple && from == tensor->regions[0].data)
         from = NULL;
+    incoming->own = incoming->own && from == NULL;
     if (from == incoming->from[t])
         return XORCAST_OK;
     for (uint64_t i = 0; i < count; i++)
@@ -173,6 +175,15 @@ xorcast_status xci_device_incoming_take(xci_device_incoming *incoming, uint64_t 
                 from != NULL ? from + (i << bundle->chunk_log2)
                              : own_place(incoming, tensor->first_chunk + i);
     incoming->from[t] = from;
+    return XORCAST_OK;
+}
+
+xorcast_status xci_device_incoming_take_all(xci_device_incoming *incoming) {
+    const xorcast_bundle *bundle = incoming->bundle;
+    for (uint64_t t = 0; t < bundle->tensor_count && !incoming->own; t++)
+        if (bundle->tensors[t].bytes >= XCI_SMALL_BYTES)
+            TRY(xci_device_incoming_take(incoming, t, NULL, false));
+    incoming->own = true;
     return XORCAST_OK;
 }
 

@@ -32,6 +32,7 @@ typedef struct xci_device_incoming {
     uint8_t **at;
     const void **from; /* of each large tensor, what `at` says of it; NULL: its own memory */
     bool scattered;    /* some of `at` may be NULL, or are joined */
+    bool own;          /* `at` says where the bundle\'s own memory is, of all large tensors */
     uint8_t *const *device_at;
     xci_move_list near, far; /* pieces of small tensors that this put brings, to `small`: from the
                                  share's device, and kept ones from the first share's */
@@ -47,6 +48,8 @@ void xci_device_incoming_close(xci_device_incoming *incoming);
  * memory, gather needs no word. */
 xorcast_status xci_device_incoming_take(xci_device_incoming *incoming, uint64_t tensor,
                                         const void *data, bool kept);
+/* Every tensor comes, from the bundle's own memory. */
+xorcast_status xci_device_incoming_take_all(xci_device_incoming *incoming);
 /* Puts the copies of the small tensors that were taken on `stream`; `all`: of all there are, from
  * the bundle's own memory. */
 xorcast_status xci_device_incoming_gather(xci_device_incoming *incoming, bool all, void *stream);

@@ -23,15 +23,14 @@ xorcast_status xci_encode_worker_open(xci_encode_worker *worker, xorcast_bundle 
     worker->blocks = memory;
     TRY(xci_allocate_array(context, count, sizeof *worker->old, &memory));
     worker->old = memory;
-    TRY(xci_allocate(context, bundle->group_size_max + (count + 1) * 2 * XCI_BLOCK_SLACK, &memory));
-    worker->slots = memory;
+    TRY(xci_allocate(context, bundle->group_size_max + XCI_BLOCK_SLACK, &memory));
+    worker->blocks_at = memory;
     return XORCAST_OK;
 }
 
 void xci_encode_worker_close(xci_encode_worker *worker, xorcast_context *context) {
-    void *const parts[] = {worker->chunks, worker->jobs,      worker->blocks,
-                           worker->slots,  worker->gather[0], worker->gather[1],
-                           worker->old,    worker->before};
+    void *const parts[] = {worker->chunks,    worker->jobs,      worker->blocks, worker->blocks_at,
+                           worker->gather[0], worker->gather[1], worker->old,    worker->before};
     xci_group_writer_close(&worker->writer);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         xci_release(context, parts[i]);
@@ -86,7 +85,6 @@ static xorcast_status make_jobs(xci_encode_worker *worker, xorcast_bundle *old_b
                                 xorcast_bundle *new_bundle, uint64_t first, uint64_t count,
                                 xci_old_side old_side) {
     uint64_t used[2] = {0, 0};
-    uint8_t *slot = worker->slots;
     for (uint64_t i = 0; i < count; i++) {
         xci_chunk *chunk = &worker->chunks[i];
         if (i == 0) {
@@ -104,9 +102,7 @@ static xorcast_status make_jobs(xci_encode_worker *worker, xorcast_bundle *old_b
         job->codec = xci_group_writer_codec(&worker->writer);
         job->segments = chunk->segments;
         job->segment_count = chunk->segment_count;
-        job->block = slot;
         job->move = old_side == XCI_OLD_MOVE ? xci_chunk_direct(old_bundle, chunk) : NULL;
-        slot += xci_round_up(chunk->bytes, 64) + XCI_BLOCK_SLACK;
     }
     return XORCAST_OK;
 }
@@ -130,20 +126,28 @@ void xci_piece_cover(xci_piece *piece, const xci_segment *segments, uint32_t seg
     }
 }
 
-/* Closes the gaps between blocks, and lists them. */
+/* Blocks one behind the other: few bytes, which stay in the cache. */
+static void encode_blocks(xci_encode_worker *worker, const xci_backend *backend, uint64_t count) {
+    uint8_t *at = worker->blocks_at;
+    for (uint64_t i = 0; i < count; i++) {
+        worker->jobs[i].block = at;
+        backend->encode(&worker->jobs[i], 1);
+        at += worker->jobs[i].block_bytes;
+    }
+}
+
+/* Lists the blocks. */
 static void collect(xci_encode_worker *worker, uint64_t first_in_group, uint64_t count,
                     xci_piece *piece) {
-    uint8_t *at = worker->slots;
     xci_record *record = &piece->record;
     record->blocks = worker->blocks;
-    record->payload = worker->slots;
+    record->payload = worker->blocks_at;
     for (uint64_t i = 0; i < count; i++) {
         const xci_encode_job *job = &worker->jobs[i];
         xci_piece_cover(piece, job->segments, job->segment_count, job->element_bytes);
         if (job->block_bytes == 0)
             continue;
-        memmove(at, job->block, job->block_bytes);
-        at += job->block_bytes;
+        record->raw_bytes += job->block_bytes;
         record->blocks[record->block_count++] = (xci_block){
             (uint32_t)(first_in_group + i), job->block_codec, job->element_bytes, job->block_bytes,
             job->bytes};
@@ -154,7 +158,6 @@ static void collect(xci_encode_worker *worker, uint64_t first_in_group, uint64_t
         piece->change.lane[0] += job->change.lane[0];
         piece->change.lane[1] += job->change.lane[1];
     }
-    record->raw_bytes = (uint64_t)(at - worker->slots);
 }
 
 xorcast_status xci_encode_range(xci_encode_worker *worker, xorcast_bundle *old_bundle,
@@ -165,7 +168,7 @@ xorcast_status xci_encode_range(xci_encode_worker *worker, xorcast_bundle *old_b
     memset(piece_out, 0, sizeof *piece_out);
     piece_out->record.group = group;
     TRY(make_jobs(worker, old_bundle, new_bundle, first, count, old_side));
-    backend->encode(worker->jobs, count);
+    encode_blocks(worker, backend, count);
     if (old_side == XCI_OLD_DIGEST)
         digest_old_side(worker, backend, count, &piece_out->old);
     collect(worker, first - old_bundle->group_first[group], count, piece_out);

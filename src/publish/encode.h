@@ -14,7 +14,7 @@ typedef struct xci_encode_worker {
     xci_chunk *chunks;
     xci_encode_job *jobs;
     xci_block *blocks;
-    uint8_t *slots;         /* room for each block at its worst, then the payload */
+    uint8_t *blocks_at;     /* one behind the other; room for all at their worst */
     uint8_t *gather[2];     /* old and new bytes that do not lie in one piece in host memory */
     uint64_t gather_capacity[2];
     const uint8_t **old;    /* what xci_encode_old lists, and room for it */

@@ -14,6 +14,10 @@
 
 /* ---- Opening and closing ---- */
 
+static uint32_t form_count(const xci_pending *pending) {
+    return 1 + pending->workers[0].writer.encoding.old_weights;
+}
+
 static uint64_t packed_chunk_count(const xorcast_bundle *bundle) {
     return bundle->layout.chunk_count - bundle->whole_chunk_count;
 }
@@ -37,8 +41,10 @@ static xorcast_status open_parts(xci_pending *pending, const xorcast_encoding *e
     TRY(xci_allocate_array(context, xci_context_threads(context), sizeof(xci_put_sums), &memory));
     pending->sums = memory;
     TRY(xci_encode_workers_open(bundle, encoding, &pending->workers));
+    for (uint32_t i = 0; i < xci_context_threads(context); i++)
+        pending->workers[i].writer.buffers = &pending->records;
     for (uint32_t form = 0; form <= encoding->old_weights; form++)
-        TRY(xci_parts_open(&pending->parts[form], pending->shadow, form));
+        TRY(xci_parts_open(&pending->parts[form], pending->shadow, form, &pending->records));
     if (measure_bound)
         TRY(xci_bound_open(bundle, &pending->bound));
     return bundle->on_device
@@ -52,6 +58,7 @@ xorcast_status xci_pending_open(xci_pending *pending, xorcast_bundle *bundle, xc
     memset(pending, 0, sizeof *pending);
     pending->bundle = bundle;
     pending->shadow = shadow;
+    xci_buffers_open(&pending->records, bundle->context);
     const xorcast_status status = open_parts(pending, encoding, measure_bound, stream, one_process);
     if (status < 0)
         xci_pending_close(pending);
@@ -68,6 +75,7 @@ void xci_pending_close(xci_pending *pending) {
     xci_encode_workers_close(context, pending->workers);
     for (uint32_t form = 0; form < 2; form++)
         xci_parts_close(&pending->parts[form]);
+    xci_buffers_close(&pending->records);
     xci_release(context, pending->small);
     xci_release(context, pending->small_left);
     xci_release(context, pending->seen);
@@ -88,6 +96,7 @@ xorcast_status xci_pending_begin(xci_pending *pending) {
         xci_group_writer_reset(&pending->workers[i].writer);
     for (uint32_t form = 0; form < 2; form++)
         xci_parts_reset(&pending->parts[form]);
+    xci_buffers_recall(&pending->records);
     memset(pending->sums, 0, xci_context_threads(bundle->context) * sizeof *pending->sums);
     pending->seen_count = pending->put_ns = 0;
     pending->open_records = false;
@@ -241,7 +250,7 @@ xorcast_status xci_pending_plan(xci_pending *pending) {
     uint64_t whole = pending->parts[XCI_FORM_PLAIN].next_group;
     while (whole < group_count && pending->chunks_left[whole] == 0)
         whole++;
-    for (uint32_t form = 0; form <= pending->workers[0].writer.encoding.old_weights; form++)
+    for (uint32_t form = 0; form < form_count(pending); form++)
         TRY(xci_parts_plan(&pending->parts[form], whole));
     return XORCAST_OK;
 }
@@ -277,8 +286,22 @@ static xorcast_status encode_range(void *user, uint64_t index, uint32_t worker_i
     }
     if (status == XORCAST_OK)
         status = xci_pending_seen(pending, range, worker_index);
+    const bool whole = status == XORCAST_OK && pending->chunks_left[range->group] == 0;
     xci_shadow_unlock(pending->shadow, range->group);
+    for (uint32_t form = 0; form < form_count(pending) && whole && pending->device == NULL; form++)
+        TRY(xci_parts_follow(&pending->parts[form], range->group));
     return status;
+}
+
+/* Ranges; and behind them, for workers that find none left, what follows them. */
+static xorcast_status put_item(void *user, uint64_t index, uint32_t worker_index) {
+    put_job *job = user;
+    xci_pending *pending = job->pending;
+    if (index < job->range_count)
+        return encode_range(job, index, worker_index);
+    for (uint32_t form = 0; form < form_count(pending); form++)
+        xci_parts_catch_up(&pending->parts[form]);
+    return XORCAST_OK;
 }
 
 /* Where the new bytes of tensor t are during this put. Small tensors are copied: their chunk may
@@ -348,6 +371,14 @@ static xorcast_status cut_ranges(put_job *job, xci_put_range *wide, uint64_t wid
     return XORCAST_OK;
 }
 
+static xorcast_status put_in_host(put_job *job) {
+    xorcast_context *context = job->pending->bundle->context;
+    const uint32_t threads = xci_context_threads(context);
+    /* A small put is not worth waking anybody. */
+    const uint64_t helpers = job->range_count > threads ? threads : 0;
+    return xci_pool_run(context->shared->pool, job->range_count + helpers, put_item, job);
+}
+
 /* Ranges of whole chunks, which stand first, are only counted if their tensors are kept. */
 static xorcast_status put_on_device(put_job *job, bool all) {
     const xorcast_bundle *bundle = job->pending->bundle;
@@ -386,9 +417,33 @@ static xorcast_status put_tensors(xci_pending *pending, put_job *job, uint64_t c
     }
     if (wide_count > 0)
         TRY(cut_ranges(job, wide, wide_count));
-    if (pending->device == NULL)
-        return xci_pool_run(bundle->context->shared->pool, job->range_count, encode_range, job);
-    return put_on_device(job, all);
+    return pending->device == NULL ? put_in_host(job) : put_on_device(job, all);
+}
+
+/* Every tensor, of a version that has none yet, from the bundle's own memory on a device: nothing
+ * is to be done for each of them. */
+static xorcast_status put_whole(xci_pending *pending, put_job *job) {
+    const xorcast_bundle *bundle = pending->bundle;
+    void *memory;
+    TRY(xci_device_encoders_take_all(pending->device));
+    TRY(xci_allocate_array(bundle->context, bundle->layout.group_count, sizeof(xci_put_range),
+                           &memory));
+    job->ranges = memory;
+    job->range_count = bundle->layout.group_count;
+    for (uint64_t g = 0; g < job->range_count; g++)
+        job->ranges[g] = (xci_put_range){g, bundle->group_first[g], bundle->group_first[g + 1]};
+    if (bundle->tensor_count > 0)
+        memset(pending->seen, 1, bundle->tensor_count);
+    if (packed_chunk_count(bundle) > 0)
+        memset(pending->small_left, 0, packed_chunk_count(bundle) * sizeof(uint32_t));
+    pending->seen_count = bundle->tensor_count;
+    return put_on_device(job, true);
+}
+
+static bool is_whole(const xci_pending *pending, uint64_t count, const uint64_t *indices,
+                     const void *const *data, bool keep) {
+    return pending->device != NULL && pending->seen_count == 0 && !keep && indices == NULL &&
+           data == NULL && count == pending->bundle->tensor_count;
 }
 
 /* Marks the tensors as seen, or none of them. */
@@ -423,13 +478,18 @@ xorcast_status xci_pending_put(xci_pending *pending, uint64_t count, const uint6
         FAIL(context, XORCAST_BAD_ARGUMENT, "%llu tensors are put where the bundle has %llu",
              (unsigned long long)count, (unsigned long long)pending->bundle->tensor_count);
     const uint64_t begun = xci_now_ns();
-    if (pending->device != NULL)
-        TRY(xci_device_encoders_check(pending->device, count, indices, data));
-    TRY(xci_allocate_array(context, count, sizeof(xci_put_range), &wide));
-    xorcast_status status = mark_seen(pending, count, indices);
-    if (status == XORCAST_OK)
-        status = put_tensors(pending, &job, count, indices, data, wide);
-    xci_release(context, wide);
+    xorcast_status status;
+    if (is_whole(pending, count, indices, data, keep)) {
+        status = put_whole(pending, &job);
+    } else {
+        if (pending->device != NULL)
+            TRY(xci_device_encoders_check(pending->device, count, indices, data));
+        TRY(xci_allocate_array(context, count, sizeof(xci_put_range), &wide));
+        status = mark_seen(pending, count, indices);
+        if (status == XORCAST_OK)
+            status = put_tensors(pending, &job, count, indices, data, wide);
+        xci_release(context, wide);
+    }
     xci_release(context, job.ranges);
     pending->put_ns += xci_now_ns() - begun;
     return status;

@@ -33,6 +33,7 @@ typedef struct xci_pending {
     uint64_t seen_count;
     uint64_t *chunks_left; /* of each group; the shadow's lock guards it */
     xci_encode_worker *workers;
+    xci_buffers records;      /* that have no place in a part yet */
     xci_put_sums *sums;       /* of each worker */
     xci_parts parts[2];       /* of each form */
     bool open_records;        /* groups that are booked get places before their payload goes */

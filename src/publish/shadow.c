@@ -9,7 +9,7 @@
 #include "base/pool.h"
 #include "publish/device_shadow.h"
 
-#define STRIPES 64u
+#define STRIPES 512u /* groups that may be worked on, or wait to be copied, at a time */
 #define DIGEST_ENTRY_BYTES 24u
 #define SETTLE_RUN UINT64_C(512) /* groups that one worker settles at a time */
 

@@ -7,10 +7,14 @@
 #include "backend/device.h"
 #include "subscribe/chain.h"
 
+#define WAIT_NS UINT64_C(50000) /* a part that takes longer to come is not in memory here */
+
 /* Parts on their way to the stage, which takes some at a time. */
 typedef struct direct {
     xci_stage *stage;
+    const xci_feed *feed;
     const xci_manifest *manifest;
+    uint64_t waited_ns; /* for parts before this one */
     xci_blob *held[XCI_STAGE_PARTS];
     uint64_t first, count;
 } direct;
@@ -34,8 +38,12 @@ static xorcast_status stage_held(direct *d) {
 static xorcast_status take_part(void *user, uint64_t part, xci_blob *blob) {
     direct *d = user;
     d->held[d->count++] = xci_blob_hold(blob);
+    const bool full = d->count == d->stage->parts_at_a_time;
     const bool last = part + 1 == d->manifest->info.part_count;
-    return d->count == d->stage->parts_at_a_time || last ? stage_held(d) : XORCAST_OK;
+    /* What a link takes time for comes while the parts before it are staged. */
+    const bool slow = !d->stage->bundle->on_device && d->feed->waited_ns - d->waited_ns > WAIT_NS;
+    d->waited_ns = d->feed->waited_ns;
+    return full || last || slow ? stage_held(d) : XORCAST_OK;
 }
 
 /* Whether the old weights are where blocks are decoded: on a device only if it has all of them and
@@ -47,10 +55,11 @@ static bool has_old_weights(const xorcast_bundle *bundle) {
 
 static xorcast_status stage_one(xci_stage *stage, xci_feed *feed, xci_chain *chain,
                                 const xorcast_version *from, uint64_t deadline_ns) {
-    direct d = {.stage = stage, .manifest = &chain->links[0].manifest};
+    direct d = {.stage = stage, .feed = feed, .manifest = &chain->links[0].manifest};
     if (d.manifest->info.offers_old_weights && has_old_weights(stage->bundle))
         TRY(xci_chain_take_beside(chain, feed, deadline_ns));
     TRY(xci_stage_begin(stage, d.manifest, &from->digest));
+    d.waited_ns = feed->waited_ns;
     const xorcast_status fetched = xci_chain_fetch(chain, feed, 0, deadline_ns, take_part, &d);
     drop_held(&d);
     TRY(fetched);

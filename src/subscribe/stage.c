@@ -1,10 +1,10 @@
-/* Staging: see stage.h. Records of some parts at a time are spread over the pool; a record is one
- * group. */
+/* Staging: see stage.h. The work of some parts at a time is spread over the pool: runs of blocks,
+ * and each part's hash, beside its first run, so that what one reads is in the cache for the other.
+ */
 #include "subscribe/stage.h"
 
 #include <string.h>
 
-#include "backend/transcode.h"
 #include "base/bytes.h"
 #include "base/counts.h"
 #include "base/digest.h"
@@ -13,64 +13,15 @@
 
 /* ---- Opening and closing ---- */
 
-static xorcast_status open_worker(xci_stage_worker *worker, xorcast_bundle *bundle) {
-    xorcast_context *context = bundle->context;
-    const uint64_t chunk_bytes = UINT64_C(1) << bundle->chunk_log2;
-    void *memory;
-    xci_group_reader_open(&worker->reader, context);
-    TRY(xci_allocate(context, chunk_bytes, &memory));
-    worker->gather = memory;
-    TRY(xci_allocate(context, XCI_TRANSCODE_SCRATCH(chunk_bytes), &memory));
-    worker->scratch = memory;
-    TRY(xci_allocate(context, chunk_bytes + XCI_BLOCK_SLACK, &memory));
-    worker->ready = memory;
-    TRY(xci_allocate_array(context, xci_bundle_segment_space(bundle), sizeof(xci_segment),
-                           &memory));
-    worker->segments = memory;
-    TRY(xci_allocate_array(context, bundle->group_chunks_max, sizeof(xci_chunk), &memory));
-    worker->chunks = memory;
-    TRY(xci_allocate_array(context, bundle->group_chunks_max, sizeof(xci_block_job), &memory));
-    worker->jobs = memory;
-    TRY(xci_allocate_array(context, bundle->group_chunks_max, sizeof(xci_ready), &memory));
-    worker->list = memory;
-    TRY(xci_arena_create(context, &worker->arena));
-    TRY(xci_allocate_array(context, bundle->group_chunks_max, sizeof(uint32_t), &memory));
-    worker->indices = memory;
-    return XORCAST_OK;
-}
-
-static void close_workers(xci_stage *stage) {
-    xorcast_context *context = stage->bundle->context;
-    for (uint32_t i = 0; stage->workers != NULL && i < xci_context_threads(context); i++) {
-        xci_stage_worker *worker = &stage->workers[i];
-        void *const parts[] = {worker->gather, worker->scratch,  worker->ready,
-                               worker->made,   worker->segments, worker->chunks,
-                               worker->jobs,   worker->indices,  worker->list};
-        xci_group_reader_close(&worker->reader);
-        xci_arena_destroy(worker->arena);
-        for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
-            xci_release(context, parts[p]);
-    }
-    xci_release(context, stage->workers);
-}
-
-static xorcast_status open_workers(xci_stage *stage) {
-    xorcast_context *context = stage->bundle->context;
-    const uint32_t threads = xci_context_threads(context);
-    void *memory;
-    TRY(xci_allocate_array(context, threads, sizeof(xci_stage_worker), &memory));
-    stage->workers = memory;
-    for (uint32_t i = 0; i < threads; i++)
-        TRY(open_worker(&stage->workers[i], stage->bundle));
-    return XORCAST_OK;
-}
-
 xorcast_status xci_stage_open(xci_stage *stage, xorcast_bundle *bundle) {
     memset(stage, 0, sizeof *stage);
     stage->bundle = bundle;
-    stage->parts_at_a_time = bundle->on_device ? XCI_STAGE_PARTS : 1;
-    const xorcast_status status =
-        bundle->on_device ? xci_device_stage_open(stage) : open_workers(stage);
+    const uint32_t threads = xci_context_threads(bundle->context);
+    stage->parts_at_a_time =
+        bundle->on_device || threads > XCI_STAGE_PARTS ? XCI_STAGE_PARTS : threads;
+    const xorcast_status status = bundle->on_device
+                                      ? xci_device_stage_open(stage)
+                                      : xci_stage_workers_open(bundle, &stage->workers);
     if (status < 0)
         xci_stage_close(stage);
     return status;
@@ -82,8 +33,8 @@ void xci_stage_close(xci_stage *stage) {
     xorcast_context *context = stage->bundle->context;
     xci_stage_reset(stage);
     xci_device_stage_close(stage);
-    close_workers(stage);
-    xci_release(context, stage->groups);
+    xci_stage_workers_close(context, stage->workers);
+    xci_release(context, stage->tasks);
     xci_release(context, stage->ready);
     xci_release(context, stage->held);
     xci_keep(context, 0);
@@ -95,10 +46,7 @@ void xci_stage_close(xci_stage *stage) {
 
 void xci_stage_reset(xci_stage *stage) {
     xci_device_stage_reset(stage);
-    for (uint32_t i = 0; stage->workers != NULL && i < xci_context_threads(stage->bundle->context);
-         i++)
-        if (stage->workers[i].arena != NULL)
-            xci_arena_reset(stage->workers[i].arena);
+    xci_stage_workers_reset(stage->bundle->context, stage->workers);
     while (stage->held_count > 0)
         xci_blob_keep_end(stage->held[--stage->held_count], stage->bundle->context);
     stage->ready_count = stage->ready_bytes = 0;
@@ -106,216 +54,6 @@ void xci_stage_reset(xci_stage *stage) {
     memset(&stage->counts, 0, sizeof stage->counts);
     memset(&stage->change, 0, sizeof stage->change);
     stage->finished = false;
-}
-
-/* ---- One chunk ---- */
-
-static xorcast_status bad_chunk(xorcast_bundle *bundle, const xci_chunk *chunk, const char *what) {
-    char words[300];
-    const xci_place place = {chunk->tensor, chunk->index, 0};
-    FAIL_AT(bundle->context, XORCAST_DATA_CORRUPT, place, "%s: %s; fetch the delta again",
-            xci_chunk_words(bundle, chunk->index, words, sizeof words), what);
-}
-
-/* A mask must not touch the padding between the tensors of a packed chunk: nothing there could
- * take it. */
-static bool padding_untouched(xci_stage_worker *worker, xorcast_bundle *bundle,
-                              const xci_chunk *chunk, const xci_block_job *block) {
-    memset(worker->gather, 0, chunk->bytes);
-    xci_block_job job = *block;
-    job.weights = worker->gather;
-    bundle->context->shared->backend->apply(&job, 1);
-    uint32_t at = 0;
-    for (uint32_t i = 0; i <= chunk->tensor_count; i++) {
-        const uint32_t end = i < chunk->tensor_count ? chunk->places[i].offset : chunk->bytes;
-        for (; at < end; at++)
-            if (worker->gather[at] != 0)
-                return false;
-        if (i < chunk->tensor_count)
-            at = chunk->places[i].offset + chunk->places[i].bytes;
-    }
-    return true;
-}
-
-/* Makes another form of a block device-ready, in the worker's memory. */
-static xorcast_status transcode(xci_stage_worker *worker, xorcast_bundle *bundle,
-                                const xci_chunk *chunk, const xci_record *record, uint32_t index,
-                                xci_block_job *job) {
-    const xci_place place = {chunk->tensor, chunk->index, 0};
-    /* only a whole chunk is what its blocks were made beside */
-    const uint8_t *old = bundle->complete ? job->weights : NULL;
-    const xorcast_status status = xci_block_decode(&worker->reader, place, record, index,
-                                                   job->block, old, worker->scratch, chunk->bytes);
-    if (status == XORCAST_DATA_CORRUPT)
-        return bad_chunk(bundle, chunk, "its block does not decode to the chunk's size");
-    TRY(status);
-    xci_mask_to_ready(bundle->context->shared->backend, chunk->bytes, worker->scratch,
-                      worker->ready, &job->block_bytes, &job->block_codec);
-    job->block = worker->ready;
-    return XORCAST_OK;
-}
-
-/* ---- One group ---- */
-
-static xci_block_job job_of(const xci_chunk *chunk, const xci_block *block, const uint8_t *bytes) {
-    return (xci_block_job){.block = bytes,
-                           .block_bytes = block->bytes,
-                           .block_codec = block->codec,
-                           .bytes = chunk->bytes,
-                           .segments = chunk->segments,
-                           .segment_count = chunk->segment_count,
-                           .element_bytes = chunk->element_bytes};
-}
-
-static void count_changes(const xci_block_job *job, xorcast_counts *counts) {
-    counts->bits_changed += job->bits_changed;
-    counts->bytes_changed += job->bytes_changed;
-    counts->elements_changed += job->elements_changed;
-    counts->chunks_changed += job->bytes_changed > 0; /* a foreign block may be all zeros */
-}
-
-static xorcast_status keep_made(xci_stage_worker *worker, xorcast_context *context,
-                                const xci_block_job *job) {
-    void *memory = worker->made;
-    const xorcast_status status = xci_reserve(context, &memory, &worker->made_capacity,
-                                              worker->made_bytes + job->block_bytes);
-    worker->made = memory;
-    TRY(status);
-    memcpy(worker->made + worker->made_bytes, job->block, job->block_bytes);
-    worker->made_bytes += job->block_bytes;
-    return XORCAST_OK;
-}
-
-/* A block that was checked once: as it is, or made another form and checked again. */
-static xorcast_status keep_block(xci_stage_worker *worker, xorcast_bundle *bundle,
-                                 const xci_chunk *chunk, const xci_record *record, uint32_t index,
-                                 xci_block_job *job, xci_staged_group *group) {
-    const bool foreign = job->status < 0;
-    if (foreign) {
-        TRY(transcode(worker, bundle, chunk, record, index, job));
-        if (job->block_bytes == 0)
-            return XORCAST_OK;
-        bundle->context->shared->backend->check(job, 1);
-    }
-    if (job->status < 0)
-        return bad_chunk(bundle, chunk, "its block is damaged");
-    if (chunk->packed && !padding_untouched(worker, bundle, chunk, job))
-        return bad_chunk(bundle, chunk, "it changes bytes between tensors");
-    if (foreign)
-        TRY(keep_made(worker, bundle->context, job));
-    worker->list[group->ready_count++] =
-        (xci_ready){.chunk = chunk->index,
-                    .block = foreign ? NULL : job->block, /* NULL: the next in worker->made */
-                    .weights = xci_chunk_direct(bundle, chunk),
-                    .block_bytes = job->block_bytes,
-                    .block_codec = job->block_codec,
-                    .bytes = chunk->bytes,
-                    .change = job->change};
-    group->ready_bytes += job->block_bytes;
-    count_changes(job, &group->counts);
-    xci_digest_merge(&group->change, &job->change);
-    return XORCAST_OK;
-}
-
-static xorcast_status check_listed(xci_stage_worker *worker, xorcast_bundle *bundle,
-                                   const xci_record *record, uint64_t count,
-                                   xci_staged_group *group) {
-    bundle->context->shared->backend->check(worker->jobs, count);
-    for (uint64_t i = 0; i < count; i++)
-        TRY(keep_block(worker, bundle, &worker->chunks[i], record, worker->indices[i],
-                       &worker->jobs[i], group));
-    return XORCAST_OK;
-}
-
-/* Scattered weights are gathered, one chunk at a time. */
-static xorcast_status check_alone(xci_stage_worker *worker, xorcast_bundle *bundle,
-                                  const xci_chunk *chunk, const xci_record *record,
-                                  uint32_t index, xci_block_job *job, xci_staged_group *group) {
-    const uint8_t *old;
-    TRY(xci_chunk_read(bundle, chunk, worker->gather, &old));
-    job->weights = (uint8_t *)(uintptr_t)old; /* only read by check */
-    bundle->context->shared->backend->check(job, 1);
-    return keep_block(worker, bundle, chunk, record, index, job, group);
-}
-
-/* Blocks of chunks whose weights lie in one piece are checked many at a time. */
-static xorcast_status check_blocks(xci_stage_worker *worker, xorcast_bundle *bundle,
-                                   const xci_record *record, const uint8_t *bytes,
-                                   xci_staged_group *group) {
-    const uint64_t first = bundle->group_first[record->group],
-                   end = bundle->group_first[record->group + 1];
-    const xci_place place = {xci_bundle_tensor_of(bundle, first), first, 0};
-    uint64_t listed = 0;
-    for (uint32_t i = 0; i < record->block_count; bytes += record->blocks[i++].bytes) {
-        const xci_block *block = &record->blocks[i];
-        xci_chunk *chunk = &worker->chunks[listed];
-        xci_block_job *job = &worker->jobs[listed];
-        if (first + block->chunk >= end)
-            FAIL_AT(bundle->context, XORCAST_DATA_CORRUPT, place,
-                    "group %llu has no chunk %u; fetch the delta again",
-                    (unsigned long long)record->group, block->chunk);
-        if (!xci_bundle_holds(bundle, first + block->chunk))
-            continue;
-        xci_bundle_chunk(bundle, first + block->chunk, worker->segments, chunk);
-        if (block->element_bytes != chunk->element_bytes)
-            return bad_chunk(bundle, chunk, "its elements have another width");
-        *job = job_of(chunk, block, bytes);
-        worker->indices[listed] = i;
-        job->weights = bundle->complete ? xci_chunk_direct(bundle, chunk) : NULL;
-        if (job->weights != NULL) {
-            listed++;
-            continue;
-        }
-        TRY(check_listed(worker, bundle, record, listed, group));
-        TRY(check_alone(worker, bundle, chunk, record, i, job, group));
-        listed = 0;
-    }
-    return check_listed(worker, bundle, record, listed, group);
-}
-
-/* Moves the ready blocks, which are in the cache now, to where they stay until they are applied. */
-static xorcast_status copy_ready(xci_stage_worker *worker, const xci_staged_group *group) {
-    void *memory;
-    TRY(xci_arena_take(worker->arena, group->ready_bytes, &memory));
-    uint8_t *at = memory;
-    const uint8_t *made = worker->made;
-    for (uint64_t i = 0; i < group->ready_count; i++) {
-        xci_ready *ready = &worker->list[i];
-        const uint8_t *from = ready->block;
-        if (from == NULL) {
-            from = made;
-            made += ready->block_bytes;
-        }
-        memcpy(at, from, ready->block_bytes);
-        ready->block = at;
-        at += ready->block_bytes;
-    }
-    return XORCAST_OK;
-}
-
-/* The group's ready blocks and their list. Blocks that lie in a part which is held stay there, if
- * all of the group do. */
-static xorcast_status keep_ready(xci_stage_worker *worker, bool held, xci_staged_group *group) {
-    void *list;
-    group->in_part = held && worker->made_bytes == 0;
-    if (!group->in_part)
-        TRY(copy_ready(worker, group));
-    TRY(xci_arena_copy(worker->arena, worker->list, group->ready_count * sizeof(xci_ready), &list));
-    group->ready = list;
-    return XORCAST_OK;
-}
-
-static xorcast_status stage_group(xci_stage *stage, xci_stage_worker *worker,
-                                  const xci_record *record, bool held, xci_staged_group *group) {
-    const uint64_t first = stage->bundle->group_first[record->group];
-    const xci_place place = {xci_bundle_tensor_of(stage->bundle, first), first, 0};
-    const uint8_t *bytes;
-    TRY(xci_group_read(&worker->reader, place, record, &bytes));
-    worker->made_bytes = 0;
-    TRY(check_blocks(worker, stage->bundle, record, bytes, group));
-    /* a second pass was undone in the worker's memory */
-    held = held && !record->second_pass;
-    return group->ready_count > 0 ? keep_ready(worker, held, group) : XORCAST_OK;
 }
 
 /* ---- A delta ---- */
@@ -393,19 +131,78 @@ typedef struct parts_job {
     uint64_t first, count; /* parts */
     const xci_part_bytes *parts;
     bool held; /* the bytes stay as long as what is staged */
+    bool listed[XCI_STAGE_PARTS];
 } parts_job;
+
+/* A part's hash, or a run. */
+typedef struct xci_stage_task {
+    uint64_t part;
+    xci_stage_run run; /* without a record: the hash */
+} xci_stage_task;
+
+/* ---- Which records ---- */
 
 static xorcast_status list_part(void *user, uint64_t index, uint32_t worker) {
     (void)worker;
-    const parts_job *job = user;
+    parts_job *job = user;
     xci_stage *stage = job->stage;
     xci_part_records *records = &stage->parts[index];
     const xci_part_bytes *part = &job->parts[index];
     const xorcast_status status =
         xci_part_list(stage->bundle->context, job->manifest, job->first + index, part->bytes,
                       part->count, UINT64_MAX, records);
+    job->listed[index] = status == XORCAST_OK;
     return status < 0 ? name_group(stage, status, records->failed_group) : XORCAST_OK;
 }
+
+/* Of parts that were listed side by side, each for itself. */
+static xorcast_status check_order(parts_job *job) {
+    xci_stage *stage = job->stage;
+    uint64_t last = stage->last_group;
+    for (uint64_t p = 0; p < job->count; p++) {
+        const xci_part_records *part = &stage->parts[p];
+        const xorcast_status status = xci_part_follows(stage->bundle->context, part, last);
+        if (status < 0) {
+            job->count = p;
+            return name_group(stage, status, part->records[0].group);
+        }
+        last = part->count > 0 ? part->records[part->count - 1].group : last;
+    }
+    return XORCAST_OK;
+}
+
+/* Lists the records of all parts, or of those before the first that cannot be, which is the
+ * failure: `count` of them are left. */
+static xorcast_status list_parts(parts_job *job) {
+    const xorcast_status status =
+        xci_pool_run(job->stage->bundle->context->shared->pool, job->count, list_part, job);
+    uint64_t good = 0;
+    while (good < job->count && job->listed[good])
+        good++;
+    job->count = good;
+    TRY(check_order(job));
+    return status;
+}
+
+/* The records of all parts in one list. */
+static xorcast_status join_parts(xci_stage *stage, uint64_t part_count) {
+    uint64_t count = 0;
+    for (uint64_t p = 0; p < part_count; p++)
+        count += stage->parts[p].count;
+    TRY(xci_grow(stage->bundle->context, &stage->records, &stage->records_capacity,
+                 count * sizeof(xci_record)));
+    stage->record_count = 0;
+    for (uint64_t p = 0; p < part_count; p++) {
+        const xci_part_records *part = &stage->parts[p];
+        if (part->count > 0)
+            memcpy(stage->records + stage->record_count, part->records,
+                   part->count * sizeof(xci_record));
+        stage->record_count += part->count;
+    }
+    return XORCAST_OK;
+}
+
+/* ---- Hashes ---- */
 
 static xorcast_status check_record(const parts_job *job, const xci_record *record) {
     const xorcast_status status =
@@ -427,17 +224,6 @@ static xorcast_status check_part(const parts_job *job, uint64_t index) {
         TRY(check_record(job, &records->records[i]));
     xci_record_again(&failure);
     return status;
-}
-
-static xorcast_status stage_item(void *user, uint64_t index, uint32_t worker) {
-    parts_job *job = user;
-    xci_stage *stage = job->stage;
-    if (index < job->count)
-        return check_part(job, index);
-    index -= job->count;
-    const xci_record *record = &stage->records[index];
-    TRY(check_record(job, record));
-    return stage_group(stage, &stage->workers[worker], record, job->held, &stage->groups[index]);
 }
 
 /* A part and its records in one go through memory. */
@@ -488,7 +274,9 @@ static xorcast_status check_item(void *user, uint64_t index, uint32_t worker) {
     return status;
 }
 
-static xorcast_status load_items(parts_job *job) {
+/* ---- Weights in device memory ---- */
+
+static xorcast_status load_records(parts_job *job) {
     xci_stage *stage = job->stage;
     xorcast_context *context = stage->bundle->context;
     const xci_blob *blob = job->parts[0].blob;
@@ -503,106 +291,119 @@ static xorcast_status load_items(parts_job *job) {
     return loaded < 0 ? xci_fail_from(context, loaded, &error, "%s", error.text) : XORCAST_OK;
 }
 
-static xorcast_status stage_items(parts_job *job) {
+/* ---- Weights in host memory ---- */
+
+static xorcast_status add_task(xci_stage *stage, uint64_t part, const xci_stage_run *run) {
+    TRY(xci_grow(stage->bundle->context, &stage->tasks, &stage->tasks_capacity,
+                 (stage->task_count + 1) * sizeof(xci_stage_task)));
+    stage->tasks[stage->task_count++] = (xci_stage_task){part, *run};
+    return XORCAST_OK;
+}
+
+/* Part after part; and room in the list of ready blocks for each run's, behind those of the runs
+ * before. */
+static xorcast_status plan_tasks(parts_job *job) {
+    static const xci_stage_run hash;
     xci_stage *stage = job->stage;
-    if (stage->device != NULL)
-        return load_items(job);
-    return xci_pool_run(stage->bundle->context->shared->pool, job->count + stage->record_count,
-                        stage_item, job);
-}
-
-/* Takes over a group's blocks, behind those of the groups before. */
-static xorcast_status take_group(xci_stage *stage, const xci_staged_group *group) {
-    xorcast_context *context = stage->bundle->context;
-    void *memory = stage->ready;
-    const xorcast_status status =
-        xci_reserve(context, &memory, &stage->ready_capacity,
-                    (stage->ready_count + group->ready_count) * sizeof(xci_ready));
-    stage->ready = memory;
-    TRY(status);
-    if (group->ready_count > 0)
-        memcpy(stage->ready + stage->ready_count, group->ready,
-               group->ready_count * sizeof(xci_ready));
-    stage->ready_count += group->ready_count;
-    stage->ready_bytes += group->ready_bytes;
-    xci_counts_add(&stage->counts, &group->counts);
-    xci_digest_merge(&stage->change, &group->change);
+    const xci_record *record = stage->records;
+    uint64_t blocks = 0;
+    stage->task_count = 0;
+    for (uint64_t p = 0; p < job->count; p++) {
+        TRY(add_task(stage, p, &hash));
+        for (uint64_t i = 0; i < stage->parts[p].count; i++, record++)
+            for (xci_stage_run run = {.record = record}; xci_stage_run_next(&run);) {
+                TRY(add_task(stage, p, &run));
+                blocks += run.block_count;
+            }
+    }
+    TRY(xci_grow(stage->bundle->context, &stage->ready, &stage->ready_capacity,
+                 (stage->ready_count + blocks) * sizeof(xci_ready)));
+    blocks = stage->ready_count;
+    for (uint64_t i = 0; i < stage->task_count; i++) {
+        xci_stage_run *run = &stage->tasks[i].run;
+        run->ready = run->record != NULL ? stage->ready + blocks : NULL;
+        blocks += run->block_count;
+    }
     return XORCAST_OK;
 }
 
-/* All parts are listed: their records in one list, and room for what these come to. */
-static xorcast_status join_parts(xci_stage *stage, uint64_t part_count) {
-    xorcast_context *context = stage->bundle->context;
-    uint64_t last = stage->last_group, count = 0;
-    for (uint64_t p = 0; p < part_count; p++) {
-        const xci_part_records *part = &stage->parts[p];
-        const xorcast_status status = xci_part_follows(context, part, last);
-        if (status < 0)
-            return name_group(stage, status, part->records[0].group);
-        last = part->count > 0 ? part->records[part->count - 1].group : last;
-        count += part->count;
-    }
-    void *memory = stage->records;
-    xorcast_status status =
-        xci_reserve(context, &memory, &stage->records_capacity, count * sizeof(xci_record));
-    stage->records = memory;
-    TRY(status);
-    memory = stage->groups;
-    status =
-        xci_reserve(context, &memory, &stage->groups_capacity, count * sizeof(xci_staged_group));
-    stage->groups = memory;
-    TRY(status);
-    memory = stage->held;
-    status = xci_reserve(context, &memory, &stage->held_capacity,
-                         (stage->held_count + part_count) * sizeof(xci_blob *));
-    stage->held = memory;
-    TRY(status);
-    stage->record_count = 0;
-    for (uint64_t p = 0; p < part_count; p++) {
-        const xci_part_records *part = &stage->parts[p];
-        if (part->count > 0)
-            memcpy(stage->records + stage->record_count, part->records,
-                   part->count * sizeof(xci_record));
-        stage->record_count += part->count;
-    }
-    if (count > 0)
-        memset(stage->groups, 0, count * sizeof(xci_staged_group));
-    return XORCAST_OK;
+static xorcast_status work_task(void *user, uint64_t index, uint32_t worker) {
+    parts_job *job = user;
+    xci_stage *stage = job->stage;
+    xci_stage_task *task = &stage->tasks[index];
+    if (task->run.record == NULL)
+        return check_part(job, task->part);
+    if (task->run.first_block == 0)
+        TRY(check_record(job, task->run.record));
+    return xci_stage_run_work(&stage->workers[worker], job->held, &task->run);
 }
 
-/* Holds the parts that blocks of their groups stay in; there is room in the list. */
+/* Holds the parts that ready blocks stay in. */
 static xorcast_status hold_parts(const parts_job *job) {
     xci_stage *stage = job->stage;
-    const xci_staged_group *group = stage->groups;
+    xorcast_context *context = stage->bundle->context;
+    bool in_part[XCI_STAGE_PARTS] = {false};
+    for (uint64_t i = 0; i < stage->task_count; i++)
+        in_part[stage->tasks[i].part] |= stage->tasks[i].run.in_part;
+    TRY(xci_grow(context, &stage->held, &stage->held_capacity,
+                 (stage->held_count + job->count) * sizeof(xci_blob *)));
     for (uint64_t p = 0; p < job->count; p++) {
-        bool in_part = false;
-        for (uint64_t i = 0; i < stage->parts[p].count; i++, group++)
-            in_part = in_part || group->in_part;
-        if (!in_part)
+        if (!in_part[p])
             continue;
-        TRY(xci_blob_keep(job->parts[p].blob, stage->bundle->context));
+        TRY(xci_blob_keep(job->parts[p].blob, context));
         stage->held[stage->held_count++] = job->parts[p].blob;
+    }
+    return XORCAST_OK;
+}
+
+/* Takes over a run's blocks; what was not needed of its room is closed up. */
+static void take_run(xci_stage *stage, const xci_stage_run *run) {
+    if (run->ready_count > 0 && run->ready != stage->ready + stage->ready_count)
+        memmove(stage->ready + stage->ready_count, run->ready,
+                run->ready_count * sizeof *run->ready);
+    stage->ready_count += run->ready_count;
+    stage->ready_bytes += run->ready_bytes;
+    xci_counts_add(&stage->counts, &run->counts);
+    xci_digest_merge(&stage->change, &run->change);
+}
+
+static xorcast_status work_records(parts_job *job) {
+    xci_stage *stage = job->stage;
+    TRY(plan_tasks(job));
+    TRY(xci_pool_run(stage->bundle->context->shared->pool, stage->task_count, work_task, job));
+    TRY(hold_parts(job));
+    for (uint64_t i = 0; i < stage->task_count; i++)
+        take_run(stage, &stage->tasks[i].run);
+    return XORCAST_OK;
+}
+
+/* ---- Some parts ---- */
+
+static xorcast_status stage_listed(parts_job *job) {
+    xci_stage *stage = job->stage;
+    TRY(join_parts(stage, job->count));
+    TRY(stage->device != NULL ? load_records(job) : work_records(job));
+    for (uint64_t i = 0; i < stage->record_count; i++) {
+        const xci_record *record = &stage->records[i];
+        stage->last_group = record->group;
+        stage->payload_bytes += record->stored_bytes;
+        stage->encoded_bytes += record->raw_bytes;
     }
     return XORCAST_OK;
 }
 
 xorcast_status xci_stage_parts(xci_stage *stage, const xci_manifest *manifest, uint64_t first,
                                uint64_t count, const xci_part_bytes *parts) {
+    parts_job job = {
+        .stage = stage, .manifest = manifest, .first = first, .count = count, .parts = parts};
     /* Boxes take little of a part: what they take is copied. */
-    const bool held = count > 0 && parts[0].blob != NULL && stage->bundle->complete;
-    parts_job job = {stage, manifest, first, count, parts, held};
-    TRY(xci_pool_run(stage->bundle->context->shared->pool, count, list_part, &job));
-    TRY(join_parts(stage, count));
-    TRY(stage_items(&job));
-    TRY(hold_parts(&job));
-    for (uint64_t i = 0; i < stage->record_count; i++) {
-        const xci_record *record = &stage->records[i];
-        TRY(take_group(stage, &stage->groups[i]));
-        stage->last_group = record->group;
-        stage->payload_bytes += record->stored_bytes;
-        stage->encoded_bytes += record->raw_bytes;
-    }
-    return XORCAST_OK;
+    job.held = count > 0 && parts[0].blob != NULL && stage->bundle->complete;
+    const xorcast_status listed = list_parts(&job);
+    xorcast_error error;
+    xorcast_last_error(stage->bundle->context, &error);
+    TRY(stage_listed(&job)); /* damage before a part that cannot be listed comes first */
+    return listed < 0 ? xci_fail_from(stage->bundle->context, listed, &error, "%s", error.text)
+                      : XORCAST_OK;
 }
 
 /* Whether the manifest counts what was found; only a bundle that counts every byte can tell. */
@@ -656,13 +457,15 @@ xorcast_status xci_stage_finish(xci_stage *stage, const xci_manifest *manifest) 
 static xorcast_status stage_reader(xci_stage *stage, xci_delta_reader *reader,
                                    const xorcast_digest *base) {
     TRY(xci_stage_begin(stage, &reader->manifest, base));
-    while (reader->next_part < reader->manifest.info.part_count) {
-        const uint8_t *bytes;
-        uint64_t count;
-        const uint64_t index = reader->next_part;
-        TRY(xci_delta_reader_part(reader, &bytes, &count));
-        const xci_part_bytes part = {bytes, count, NULL};
-        TRY(xci_stage_parts(stage, &reader->manifest, index, 1, &part));
+    const uint64_t part_count = reader->manifest.info.part_count;
+    /* What is read has one place; what is in memory already can be staged many at a time. */
+    const uint64_t most = reader->source->bytes != NULL ? stage->parts_at_a_time : 1;
+    while (reader->next_part < part_count) {
+        xci_part_bytes parts[XCI_STAGE_PARTS] = {{0}};
+        const uint64_t first = reader->next_part, count = xci_min(most, part_count - first);
+        for (uint64_t i = 0; i < count; i++)
+            TRY(xci_delta_reader_part(reader, &parts[i].bytes, &parts[i].count));
+        TRY(xci_stage_parts(stage, &reader->manifest, first, count, parts));
     }
     return xci_stage_finish(stage, &reader->manifest);
 }

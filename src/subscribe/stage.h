@@ -7,44 +7,9 @@
 #ifndef XCI_STAGE_H
 #define XCI_STAGE_H
 
-#include "base/arena.h"
 #include "base/blob.h"
-#include "bundle/bundle.h"
-#include "delta/group_reader.h"
 #include "frame/delta_reader.h"
-
-/* One chunk, ready to be applied. Of weights in device memory: `block` lies there too, `weights` is
- * NULL and `bytes` 0. */
-typedef struct xci_ready {
-    uint64_t chunk;
-    const uint8_t *block;
-    uint8_t *weights; /* where the chunk lies in one piece, or NULL */
-    uint32_t block_bytes, block_codec, bytes;
-    xorcast_digest change;
-} xci_ready;
-
-typedef struct xci_stage_worker {
-    xci_group_reader reader;
-    uint8_t *gather, *scratch, *ready; /* a chunk each: live bytes, decoding, another form */
-    uint8_t *made;                     /* the other forms of a group, one behind the other */
-    uint64_t made_bytes, made_capacity;
-    xci_arena *arena; /* ready blocks of the delta that is staged */
-    xci_segment *segments;
-    /* of the group that is worked on, one for each of its blocks */
-    xci_chunk *chunks;
-    xci_block_job *jobs;
-    xci_ready *list;
-    uint32_t *indices; /* of the blocks in their record */
-} xci_stage_worker;
-
-/* What a group of the parts that are being staged came to. */
-typedef struct xci_staged_group {
-    xci_ready *ready; /* in an arena, as are the blocks that they point to */
-    uint64_t ready_count, ready_bytes;
-    bool in_part; /* the blocks lie in the part instead */
-    xorcast_counts counts;
-    xorcast_digest change;
-} xci_staged_group;
+#include "subscribe/stage_run.h"
 
 #define XCI_STAGE_PARTS 16u /* that are staged at a time, at most */
 
@@ -54,12 +19,14 @@ typedef struct xci_stage {
     struct xci_device_stage *device;   /* of weights in device memory */
     xorcast_delta_info info; /* of the delta that is staged */
     uint64_t last_group, payload_bytes, encoded_bytes; /* of the parts so far */
-    uint32_t parts_at_a_time; /* of a device, whose batches are larger than a part, several */
+    /* So that all threads have work until the end of them, or a device its batch; no more than
+     * one for each thread, whose records and parts are in its cache. */
+    uint32_t parts_at_a_time;
     xci_part_records parts[XCI_STAGE_PARTS]; /* that are being staged */
     xci_record *records;                     /* of all of them */
     uint64_t record_count, records_capacity;
-    xci_staged_group *groups; /* one for each record */
-    uint64_t groups_capacity;
+    struct xci_stage_task *tasks; /* to be done for these, of weights in host memory */
+    uint64_t task_count, tasks_capacity;
     xci_ready *ready; /* of weights in host memory: by chunk */
     uint64_t ready_count, ready_capacity, ready_bytes;
     xci_blob **held; /* parts that ready blocks lie in */

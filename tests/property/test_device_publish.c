@@ -252,7 +252,11 @@ static void test_pieces(void **state) {
         model_step(&fresh, seed, 3000);
         device_model_create(t.context[1], &fresh_device, &fresh);
         change(&t, 1, 900);
-        for (uint64_t step = 1; step <= 3; step++) {
+        for (uint64_t step = 1; step <= 5; step++) {
+            if (step % 2 == 0) { /* from the bundle's own memory again */
+                publish_whole(&t, step);
+                continue;
+            }
             for (unsigned i = 0; i < 2; i++)
                 check_status(t.context[i], xorcast_publisher_begin(t.publisher[i], step),
                              XORCAST_OK);

@@ -104,7 +104,7 @@ int fake_copy_peer(void *device, void *to, void *from_device, const void *from, 
                    void *stream);
 int fake_fill(void *device, void *to, uint8_t value, uint64_t bytes, void *stream);
 
-uint64_t fake_encode_scratch(uint64_t count, uint32_t chunk_bytes);
+uint64_t fake_encode_scratch(void *device, uint64_t count, uint32_t chunk_bytes);
 int fake_encode(void *device, const xci_cuda_encode_call *call, void *stream);
 int fake_check(void *device, const xci_cuda_block_call *call, void *stream);
 int fake_prepare(void *device, const xci_cuda_block_call *call, void *stream);

@@ -143,7 +143,8 @@ void fake_read_chunk(const xci_cuda_places *places, uint64_t chunk, uint32_t byt
 
 /* ---- Encode ---- */
 
-uint64_t fake_encode_scratch(uint64_t count, uint32_t chunk_bytes) {
+uint64_t fake_encode_scratch(void *device, uint64_t count, uint32_t chunk_bytes) {
+    (void)device;
     return 256 + count + chunk_bytes;
 }
 
@@ -175,7 +176,7 @@ static int run_encode(fake_work *work) {
     uint8_t *block = malloc(call->grid.chunk_bytes + XCI_BLOCK_SLACK);
     memset(fake_real(call->scratch, call->scratch_bytes), 0xEE,
            call->scratch_bytes < 4096 ? call->scratch_bytes : 4096);
-    if (call->scratch_bytes < fake_encode_scratch(call->count, call->grid.chunk_bytes))
+    if (call->scratch_bytes < fake_encode_scratch(NULL, call->count, call->grid.chunk_bytes))
         fake_stop("too little scratch for an encode");
     *used = 0;
     for (uint64_t i = 0; i < call->count; i++) {
@@ -189,9 +190,14 @@ static int run_encode(fake_work *work) {
                                        job.change,
                                        job.block_bytes > 0 ? *used : NO_PLACE,
                                        fits ? XORCAST_OK : XORCAST_BUFFER_TOO_SMALL,
-                                       0};
+                                       {0}};
         if (fits && job.block_bytes > 0)
             memcpy(fake_real(call->blocks + *used, job.block_bytes), block, job.block_bytes);
+        /* Some chunks may stay as they were; here it is the raw ones. */
+        results[i].moved =
+            call->move == 1 && fits && job.block_bytes > 0 && job.block_codec == XORCAST_CODEC_LZ4;
+        if (results[i].moved == 1)
+            memcpy((uint8_t *)(uintptr_t)job.old_bytes, job.new_bytes, job.bytes);
         *used += job.block_bytes;
     }
     free(block);

@@ -389,6 +389,15 @@ static int decompress(void *device, xci_decompress_job *jobs, uint64_t count, ui
     return error;
 }
 
+static uint64_t encode_scratch(void *device, uint64_t count, uint32_t chunk_bytes) {
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    const int error = (int)enter(device, &mode);
+    const uint64_t bytes = xci_cuda_encode_scratch(count, chunk_bytes);
+    if (error == 0)
+        (void)leave(cudaSuccess, mode);
+    return bytes;
+}
+
 static int encode(void *device, const xci_cuda_encode_call *call, void *stream) {
     int error;
     ON(device, error, xci_cuda_encode(call, stream));
@@ -495,7 +504,7 @@ static const xci_device_ops table = {
     .copy_peer = copy_peer,
     .fill = fill,
     .decompress = decompress,
-    .encode_scratch = xci_cuda_encode_scratch,
+    .encode_scratch = encode_scratch,
     .encode = encode,
     .check = check,
     .prepare = prepare,

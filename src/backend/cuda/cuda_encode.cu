@@ -6,7 +6,6 @@
 
 #define MOST_SCRATCH (UINT64_C(192) << 20)
 #define COUNTER_BYTES UINT64_C(256)
-#define MOST_WARPS UINT64_C(4096) /* more are of no use to any GPU so far */
 /* So that a block can be made while a few wait, and of small chunks many. */
 #define SPARE_ROWS 8u
 #define LEAST_ROWS 64u /* with fewer, there are fewer warps */
@@ -16,20 +15,13 @@ typedef struct shape {
     uint32_t slot_rows, ring_bytes;
 } shape;
 
-static uint64_t words_bytes(uint64_t count) {
-    return (count * sizeof(uint64_t) + 255) / 256 * 256;
+static uint64_t fixed_bytes(uint64_t count) {
+    return COUNTER_BYTES + (count * sizeof(uint64_t) + 255) / 256 * 256;
 }
 
 static uint32_t wanted_rows(uint32_t chunk_bytes) {
     const uint32_t rows = (chunk_bytes + XCI_ROW - 1) / XCI_ROW + SPARE_ROWS;
     return rows < LEAST_ROWS ? LEAST_ROWS : rows;
-}
-
-uint64_t xci_cuda_encode_scratch(uint64_t count, uint32_t chunk_bytes) {
-    const uint64_t warps = count < MOST_WARPS ? count : MOST_WARPS;
-    const uint64_t wanted =
-        COUNTER_BYTES + words_bytes(count) + warps * wanted_rows(chunk_bytes) * XCI_ROW;
-    return wanted < MOST_SCRATCH ? wanted : MOST_SCRATCH;
 }
 
 /* Room for a row that is not full, for a batch, and for the 255s of all lengths in it. */
@@ -40,25 +32,12 @@ static uint32_t ring_bytes(uint32_t chunk_bytes) {
     return bytes;
 }
 
-/* Blocks of as many warps as shared memory allows and as it takes to have one a chunk, and as many
- * as run at the same time on the current device. */
-static cudaError_t choose_blocks(uint64_t count, shape *s) {
-    int device, processors, most_shared, each;
-    cudaError_t e = cudaGetDevice(&device);
-    if (e == cudaSuccess)
-        e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-    if (e == cudaSuccess)
-        e = cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    if (e != cudaSuccess)
-        return e;
-    const uint32_t each_warp = xci_warp_shared(s->ring_bytes);
-    const uint64_t wanted = (count + (uint32_t)processors) / (uint32_t)processors;
-    s->warps = wanted < XCI_BLOCK_WARPS ? (uint32_t)wanted : XCI_BLOCK_WARPS;
-    while (s->warps > 1 && s->warps * each_warp > (uint32_t)most_shared)
-        --s->warps;
-    s->shared = s->warps * each_warp;
-    e = cudaFuncSetAttribute(k_encode_chunks, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             (int)s->shared);
+/* How many blocks the current device runs at the same time. The attribute is a limit: it is the
+ * same in each call, since calls may be made side by side. */
+static cudaError_t fill_device(shape *s, int processors, int most_shared) {
+    int each;
+    cudaError_t e = cudaFuncSetAttribute(k_encode_chunks,
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared);
     if (e == cudaSuccess)
         e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, k_encode_chunks,
                                                           (int)(s->warps * XCI_WARP), s->shared);
@@ -67,18 +46,54 @@ static cudaError_t choose_blocks(uint64_t count, shape *s) {
     return e;
 }
 
+/* Blocks of as many warps as shared memory allows and as it takes to have one a chunk, and as many
+ * as run at the same time, but no more than it takes. */
+static cudaError_t choose_blocks(uint64_t count, uint32_t chunk_bytes, shape *s) {
+    int device, processors, most_shared;
+    cudaError_t e = cudaGetDevice(&device);
+    if (e == cudaSuccess)
+        e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    if (e == cudaSuccess)
+        e = cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (e != cudaSuccess)
+        return e;
+    s->ring_bytes = ring_bytes(chunk_bytes);
+    const uint32_t each_warp = xci_warp_shared(s->ring_bytes);
+    const uint64_t wanted = (count + (uint32_t)processors) / (uint32_t)processors;
+    s->warps = wanted < XCI_BLOCK_WARPS ? (uint32_t)wanted : XCI_BLOCK_WARPS;
+    while (s->warps > 1 && s->warps * each_warp > (uint32_t)most_shared)
+        --s->warps;
+    s->shared = s->warps * each_warp;
+    e = fill_device(s, processors, most_shared);
+    const uint64_t most = (count + s->warps) / s->warps; /* one warp more than chunks */
+    if (e == cudaSuccess && s->blocks > most)
+        s->blocks = (uint32_t)most;
+    return e;
+}
+
+/* Warps that encode: all but the sequencer. */
+static uint64_t worker_count(const shape *s) {
+    return (uint64_t)s->blocks * s->warps - 1;
+}
+
+uint64_t xci_cuda_encode_scratch(uint64_t count, uint32_t chunk_bytes) {
+    shape s;
+    if (choose_blocks(count, chunk_bytes, &s) != cudaSuccess)
+        return MOST_SCRATCH;
+    const uint64_t wanted =
+        fixed_bytes(count) + worker_count(&s) * wanted_rows(chunk_bytes) * XCI_ROW;
+    return wanted < MOST_SCRATCH ? wanted : MOST_SCRATCH;
+}
+
 /* Divides the scratch among the warps; with little of it there are fewer. */
 static cudaError_t choose_slots(const xci_cuda_encode_call *call, shape *s) {
-    const uint64_t fixed = COUNTER_BYTES + words_bytes(call->count);
+    const uint64_t fixed = fixed_bytes(call->count);
     const uint64_t room = call->scratch_bytes > fixed ? (call->scratch_bytes - fixed) / XCI_ROW : 0;
     const uint32_t wanted = wanted_rows(call->grid.chunk_bytes);
-    uint64_t workers = (uint64_t)s->blocks * s->warps - 1;
-    if (workers > call->count)
-        workers = call->count;
-    if (workers > room / LEAST_ROWS)
-        workers = room / LEAST_ROWS;
-    s->blocks = (uint32_t)((workers + s->warps) / s->warps);
-    workers = (uint64_t)s->blocks * s->warps - 1;
+    const uint64_t most = room / LEAST_ROWS;
+    if (worker_count(s) > most)
+        s->blocks = (uint32_t)((most + s->warps) / s->warps);
+    const uint64_t workers = worker_count(s);
     if (workers == 0 || room / workers == 0)
         return cudaErrorInvalidValue;
     s->slot_rows = (uint32_t)(room / workers < wanted ? room / workers : wanted);
@@ -90,18 +105,18 @@ int xci_cuda_encode(const xci_cuda_encode_call *call, void *stream) {
     if (call->count == 0)
         return cudaMemsetAsync(call->used_bytes, 0, sizeof *call->used_bytes, on);
     shape s;
-    s.ring_bytes = ring_bytes(call->grid.chunk_bytes);
-    cudaError_t e = choose_blocks(call->count, &s);
+    cudaError_t e = choose_blocks(call->count, call->grid.chunk_bytes, &s);
     if (e == cudaSuccess)
         e = choose_slots(call, &s);
     if (e == cudaSuccess)
-        e = cudaMemsetAsync(call->scratch, 0, COUNTER_BYTES + words_bytes(call->count), on);
+        e = cudaMemsetAsync(call->scratch, 0, fixed_bytes(call->count), on);
     if (e != cudaSuccess)
         return e;
     xci_encode_plan plan;
     plan.counter = (uint64_t *)call->scratch;
+    plan.full = plan.counter + 1;
     plan.words = (uint64_t *)(call->scratch + COUNTER_BYTES);
-    plan.slots = call->scratch + COUNTER_BYTES + words_bytes(call->count);
+    plan.slots = call->scratch + fixed_bytes(call->count);
     plan.slot_rows = s.slot_rows;
     plan.ring_bytes = s.ring_bytes;
     xci_cuda_encode_call copy = *call;

@@ -32,6 +32,7 @@ __device__ __forceinline__ void d_put_left(const xci_ring *ring, const xci_block
 typedef struct xci_outcome {
     uint32_t bytes, codec;
     bool stored; /* in the slot; or written straight */
+    bool moved;  /* old is new */
 } xci_outcome;
 
 __device__ __forceinline__ void d_clear_ring(const xci_ring *ring, uint32_t bytes) {
@@ -42,35 +43,39 @@ __device__ __forceinline__ void d_clear_ring(const xci_ring *ring, uint32_t byte
 }
 
 /* Completes the LZ4 block of a chunk that has changed. A block without any copy is its literals,
- * and so is a raw block: it can be had without reading the chunk again. */
-__device__ __forceinline__ xci_outcome d_complete_lz4(xci_encoder *e, uint32_t bytes) {
+ * and so is a raw block: it can be had without reading the chunk again. One with copies that is to
+ * be raw cannot: of that, old must be what it was. */
+__device__ __forceinline__ xci_outcome d_complete_lz4(xci_encoder *e, const xci_chunk_job *job) {
+    const uint32_t bytes = job->bytes;
     xci_block_state *state = &e->state;
     const xci_run run = d_run(0, state->first, bytes);
     const uint32_t size = state->size + d_left_size(state, run);
     const bool raw = size >= bytes, literal = (run.match | (state->close & XCI_COPIES)) == 0;
-    xci_outcome outcome = {size, XORCAST_CODEC_LZ4, true};
+    xci_outcome outcome = {size, XORCAST_CODEC_LZ4, true, job->moves};
     if (raw)
-        outcome = {bytes, XORCAST_CODEC_RAW, true};
-    if (raw && !literal) {
-        outcome.stored = false;
+        outcome = {bytes, XORCAST_CODEC_RAW, literal, literal && job->moves};
+    if (raw && !literal && !job->moves) {
         d_clear_ring(&e->ring, e->plan->ring_bytes);
         return outcome;
     }
     if (d_lane() == 0)
-        d_put_left(&e->ring, state, run, raw);
+        d_put_left(&e->ring, state, run, raw && literal);
     __syncwarp();
-    state->size = outcome.bytes;
+    state->size = raw && literal ? bytes : size;
     d_flush(e, 0);
-    outcome.stored = !e->memory->parking.outgrown;
+    if (raw && !literal)
+        d_take_slot_back(&e->memory->parking, d_end_row(&e->memory->parking), size,
+                         XORCAST_CODEC_LZ4, job->old_at);
+    outcome.stored = outcome.stored && !e->memory->parking.outgrown;
     return outcome;
 }
 
-__device__ __forceinline__ xci_outcome d_complete_block(xci_encoder *e, uint32_t bytes) {
-    if (e->state.first == bytes)
-        return {0, e->call->codec, false};
+__device__ __forceinline__ xci_outcome d_complete_block(xci_encoder *e, const xci_chunk_job *job) {
+    if (e->state.first == job->bytes)
+        return {0, e->call->codec, false, false};
     if (e->call->codec == XORCAST_CODEC_LZ4)
-        return d_complete_lz4(e, bytes);
-    return {bytes, XORCAST_CODEC_RAW, !e->memory->parking.outgrown};
+        return d_complete_lz4(e, job);
+    return {job->bytes, XORCAST_CODEC_RAW, !e->memory->parking.outgrown, job->moves};
 }
 
 /* Sets the result of a chunk but for what depends on its place. */
@@ -87,7 +92,7 @@ __device__ __forceinline__ void d_set_result(const xci_encode_tally *tally,
     result.block_codec = outcome->codec;
     result.block_offset = 0;
     result.status = XORCAST_OK;
-    result.list_bytes = 0;
+    result.moved = outcome->moved;
     if (d_lane() == 0)
         *result_out = result;
 }
@@ -95,8 +100,8 @@ __device__ __forceinline__ void d_set_result(const xci_encode_tally *tally,
 /* The mask of a chunk, formed again, to its place. */
 static __device__ __noinline__ void d_write_raw(const xci_chunk_job *job, uint8_t *block) {
     for (uint32_t offset = d_lane() * XCI_VECTOR; offset < job->bytes; offset += XCI_ROW) {
-        uint4 olds, news;
-        d_load_vectors(job, offset, &olds, &news);
+        const uint4 olds = d_load_inside(job->old_at, job->bytes, (int32_t)offset);
+        const uint4 news = d_load_inside(job->new_at, job->bytes, (int32_t)offset);
         d_store_edge(block, (int32_t)offset, job->bytes, d_xor(olds, news));
     }
 }
@@ -115,7 +120,7 @@ __device__ __forceinline__ uint8_t *d_await_place(xci_encoder *e, uint64_t index
  * made a second time, straight into it. */
 __device__ __forceinline__ bool d_finish_chunk(xci_encoder *e, const xci_chunk_job *job) {
     xci_parking *parking = &e->memory->parking;
-    const xci_outcome outcome = d_complete_block(e, job->bytes);
+    const xci_outcome outcome = d_complete_block(e, job);
     if (XCI_RARE(parking->straight != NULL)) {
         __syncwarp();
         if (d_lane() == 0)

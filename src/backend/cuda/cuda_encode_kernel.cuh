@@ -47,6 +47,8 @@ __device__ __forceinline__ void d_encode_batches(xci_encoder *e, const xci_chunk
 }
 
 __device__ __forceinline__ void d_begin_chunk(xci_encoder *e, const xci_chunk_job *job) {
+    if (XCI_RARE(job->shifted))
+        d_begin_edges(e->feed.memory, job, (uint32_t)d_last_tile(job->bytes));
     e->state.first = job->bytes;
     e->state.size = 0;
     e->state.close = d_close(job->bytes, 0);
@@ -92,11 +94,26 @@ __device__ __forceinline__ void d_encode_literals(xci_encoder *e, const xci_chun
     }
 }
 
+/* A vector of old becomes that of new, where they differ. */
+__device__ __forceinline__ void d_move_vector(const xci_chunk_job *job, uint32_t offset, uint4 olds,
+                                              uint4 mask) {
+    if ((mask.x | mask.y | mask.z | mask.w) == 0)
+        return;
+    if (XCI_USUAL(offset + XCI_VECTOR <= job->bytes && (uintptr_t)job->old_at % XCI_VECTOR == 0))
+        *(uint4 *)(job->old_at + offset) = d_xor(olds, mask);
+    else
+        d_store_edge(job->old_at, (int32_t)offset, job->bytes, d_xor(olds, mask));
+}
+
 /* Lists what differs in the next tile of the chunk, and works on what is listed. Batches are
  * worked on in one place, because they are long. */
 __device__ __forceinline__ void d_encode_tile(xci_encoder *e, const xci_chunk_job *job,
                                               uint32_t left, bool lz4) {
-    const xci_stage *stage = d_use_tile(&e->feed);
+    xci_stage *stage = d_use_tile(&e->feed);
+    if (XCI_RARE(job->shifted)) {
+        d_shift_rows(stage->rows[0], &e->feed.memory->edges[0], d_shift_of(job->old_at));
+        d_shift_rows(stage->rows[1], &e->feed.memory->edges[1], d_shift_of(job->new_at));
+    }
     if (XCI_RARE(!lz4))
         d_store_tile(e, stage, left, job->bytes);
     uint4 olds[XCI_TILE_ROWS];
@@ -108,6 +125,11 @@ __device__ __forceinline__ void d_encode_tile(xci_encoder *e, const xci_chunk_jo
         rows[i] = d_compare(olds[i], stage->rows[1][i][d_lane()]);
         any |= rows[i].lows | rows[i].highs;
         all &= rows[i].lows & rows[i].highs;
+    }
+    if (any != 0 && job->moves) {
+#pragma unroll
+        for (uint32_t i = 0; i < XCI_TILE_ROWS; ++i)
+            d_move_vector(job, left + i * XCI_ROW + d_lane() * XCI_VECTOR, olds[i], rows[i].mask);
     }
     bool literal = XCI_RARE(all == XCI_ALL) && lz4;
     if (literal) {
@@ -136,14 +158,14 @@ __device__ __forceinline__ void d_run_encoder(xci_encoder *e) {
 #pragma unroll 1
     for (;;) {
         if (XCI_RARE(begins))
-            d_ask_for_first(e->call, e->plan->counter, &e->feed);
+            d_ask_for_first(e->call, e->plan, &e->feed);
         if (!d_has_job(e->feed.memory))
             break;
         const xci_chunk_job *job = d_job(e->feed.memory, e->feed.memory->finished);
         d_begin_chunk(e, job);
 #pragma unroll 1
         for (int32_t left = d_last_tile(job->bytes); left >= 0; left -= (int32_t)XCI_TILE) {
-            d_ask_for_tile(e->call, e->plan->counter, &e->feed, XCI_STAGES - 1);
+            d_ask_for_tile(e->call, e->plan, &e->feed, XCI_STAGES - 1);
             d_encode_tile(e, job, (uint32_t)left, lz4);
         }
         begins = !d_finish_chunk(e, job);
@@ -195,7 +217,7 @@ __global__ void __launch_bounds__(XCI_BLOCK_WARPS *XCI_WARP, XCI_LEAST_BLOCKS)
     const uint32_t warp = threadIdx.x / XCI_WARP;
     const uint32_t number = blockIdx.x * (blockDim.x / XCI_WARP) + warp;
     if (number == 0) {
-        d_run_sequencer(plan.words, call.count, call.used_bytes);
+        d_run_sequencer(&call, &plan);
         return;
     }
     xci_encoder encoder = d_make_encoder(

@@ -6,7 +6,7 @@
 #ifndef XCI_CUDA_ENCODE_ORDER_CUH
 #define XCI_CUDA_ENCODE_ORDER_CUH
 
-#include "backend/cuda/cuda_encode_warp.cuh"
+#include "backend/cuda/cuda_encode_feed.cuh"
 
 #define XCI_ORDER_SIZE (UINT64_C(1) << 62)
 #define XCI_ORDER_PLACE (UINT64_C(2) << 62)
@@ -49,8 +49,10 @@ __device__ __forceinline__ uint32_t d_read_sizes(const uint64_t *words, uint64_t
 }
 
 /* The sequencer: one warp, until all chunks have their place. */
-__device__ __forceinline__ void d_run_sequencer(uint64_t *words, uint64_t count,
-                                                uint64_t *used_out) {
+__device__ __forceinline__ void d_run_sequencer(const xci_cuda_encode_call *call,
+                                                const xci_encode_plan *plan) {
+    uint64_t *const words = plan->words;
+    const uint64_t count = call->count;
     uint64_t used = 0;
     for (uint64_t done = 0; done < count;) {
         uint64_t sizes[XCI_ORDER_STEP], sum;
@@ -72,11 +74,13 @@ __device__ __forceinline__ void d_run_sequencer(uint64_t *words, uint64_t count,
         done += lane * XCI_ORDER_STEP;
         if (lane < XCI_WARP)
             done += __shfl_sync(XCI_ALL, ready, lane);
+        if (used > call->capacity && d_lane() == 0)
+            d_store_shared_word(plan->full, 1);
         if (lane == 0)
             d_pause();
     }
     if (d_lane() == 0)
-        *used_out = used;
+        *call->used_bytes = used;
 }
 
 #endif

@@ -5,15 +5,14 @@
 #ifndef XCI_CUDA_ENCODE_PARK_CUH
 #define XCI_CUDA_ENCODE_PARK_CUH
 
+#include "backend/cuda/cuda_encode_back.cuh"
 #include "backend/cuda/cuda_encode_copy.cuh"
-#include "backend/cuda/cuda_encode_feed.cuh"
 #include "backend/cuda/cuda_encode_order.cuh"
 
 #define XCI_PARKED 16u /* blocks; a power of two, at most a warp */
 
 typedef struct xci_parked {
-    uint64_t index;
-    uint32_t bytes;
+    uint32_t index, bytes;
     uint16_t row, rows; /* of the slot: where the block ends, and how many it has */
 } xci_parked;
 
@@ -57,6 +56,28 @@ static __device__ __forceinline__ void d_unpark(const xci_parking *parking,
         d_copy(to, parking->slot + (uint64_t)parking->slot_rows * XCI_ROW - rest, rest);
 }
 
+/* Old as it was, of a block that is parked, or in the making, and ends in `row`. */
+__device__ __forceinline__ void d_take_slot_back(const xci_parking *parking, uint32_t row,
+                                                 uint32_t bytes, uint32_t codec, uint8_t *old_at) {
+    const uint32_t padding = parking->padded ? (0u - bytes) % XCI_ROW : 0;
+    d_take_back(d_slot_block(parking->slot, parking->slot_rows * XCI_ROW,
+                             (row + 1) * XCI_ROW - padding, bytes),
+                codec, old_at);
+}
+
+/* Lets go of a block that is parked and does not fit. */
+static __device__ __noinline__ void d_drop_parked(const xci_cuda_encode_call *call,
+                                                  const xci_parking *parking,
+                                                  const xci_parked *parked) {
+    xci_cuda_result *result = &call->results[parked->index];
+    if (result->moved == 0)
+        return;
+    d_take_slot_back(parking, parked->row, parked->bytes, result->block_codec,
+                     call->old_at[call->first + parked->index]);
+    if (d_lane() == 0)
+        result->moved = 0;
+}
+
 /* Writes the blocks whose places are known, first ones first, and lets go of them. */
 static __device__ __noinline__ void d_place_parked(const xci_cuda_encode_call *call,
                                                    const uint64_t *words, xci_parking *parking) {
@@ -79,8 +100,10 @@ static __device__ __noinline__ void d_place_parked(const xci_cuda_encode_call *c
 #pragma unroll 1
     for (uint32_t i = 0; i < known; ++i) {
         const uint64_t to = __shfl_sync(XCI_ALL, place, i);
-        if ((writable >> i & 1) != 0)
+        if (XCI_USUAL((writable >> i & 1) != 0))
             d_unpark(parking, d_parked(parking, i), call->blocks + to);
+        else
+            d_drop_parked(call, parking, d_parked(parking, i));
     }
     rows = d_sum(rows);
     __syncwarp();
@@ -131,7 +154,7 @@ __device__ __forceinline__ void d_park(const xci_cuda_encode_call *call, const u
     }
     if (d_lane() == 0) {
         xci_parked *parked = d_parked(parking, parking->count);
-        parked->index = index;
+        parked->index = (uint32_t)index;
         parked->bytes = bytes;
         parked->row = (uint16_t)d_end_row(parking);
         parked->rows = (uint16_t)parking->stored;

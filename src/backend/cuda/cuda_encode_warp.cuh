@@ -20,12 +20,13 @@ __device__ __forceinline__ uint32_t d_lane(void) {
     return threadIdx.x % XCI_WARP;
 }
 
-/* Sixteen bytes that are read once: not kept in L1. */
+/* Sixteen bytes that are read once, not kept in L1. They may be what this warp has written. */
 __device__ __forceinline__ uint4 d_load_once(const uint4 *at) {
     uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(at));
+                 : "l"(at)
+                 : "memory");
     return v;
 }
 
@@ -50,19 +51,14 @@ template <uint32_t K> __device__ __forceinline__ void d_set_bits(uint32_t *at, u
                  : "memory");
 }
 
-/* UNIT bytes, 4, 8 or 16, from global to shared memory, both aligned to as many, on their way until
- * this thread waits. They are read once, so that L2 keeps other things. */
-template <uint32_t UNIT> __device__ __forceinline__ void d_copy_async(void *to, const void *from) {
-    const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
-    if (UNIT == 16)
-        asm volatile("{ .reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0;"
-                     " cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, policy; }"
-                     :
-                     : "r"(at), "l"(from)
-                     : "memory");
-    else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(UNIT)
-                     : "memory");
+/* Sixteen bytes from global to shared memory, on their way until this thread waits. They are read
+ * once, so that L2 keeps other things. */
+__device__ __forceinline__ void d_copy_async(uint4 *to, const uint8_t *from) {
+    asm volatile("{ .reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0;"
+                 " cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, policy; }"
+                 :
+                 : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from)
+                 : "memory");
 }
 
 /* Makes a group of this thread's copies since the last one; and waits for all groups but the

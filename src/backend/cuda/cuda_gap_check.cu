@@ -327,8 +327,10 @@ static __global__ void __launch_bounds__(BESIDE ? BESIDE_THREADS : PLAIN_THREADS
 static int launch(void (*kernel)(xci_cuda_gap_call), const xci_cuda_gap_call *call,
                   uint32_t threads, void *stream) {
     const uint32_t bytes = shared_bytes(call->most_tables, threads);
+    /* A limit, the same in each call, since calls may be made side by side. */
     const cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             (int)shared_bytes(XCI_GAP_TABLES, threads));
     return error != cudaSuccess
                ? error
                : d_launch(kernel, *call, call->record_count, 1, threads, stream, bytes);

@@ -75,8 +75,8 @@ static inline void d_pause(void) {
 void emulated_copy(void *to, const void *from, uint32_t bytes);
 void emulated_copy_group(void);
 void emulated_copy_wait(uint32_t groups);
-template <uint32_t UNIT> static inline void d_copy_async(void *to, const void *from) {
-    emulated_copy(to, from, UNIT);
+static inline void d_copy_async(uint4 *to, const uint8_t *from) {
+    emulated_copy(to, from, 16);
 }
 static inline void d_copy_async_group(void) {
     emulated_copy_group();
