@@ -96,9 +96,11 @@ typedef struct xci_device_ops {
     /* Any memory on either side; the bytes are there when it returns. Does not wait for other
      * streams. */
     int (*copy_now)(void *device, void *to, const void *from, uint64_t bytes);
-    /* From memory of another device of the same table; `stream` is of `device`, where `to` lies. */
-    int (*copy_peer)(void *device, void *to, void *from_device, const void *from, uint64_t bytes,
-                     void *stream);
+    /* From memory of another device of the same table, or of this one; `stream` is of `device`. All
+     * addresses and sizes are multiples of 16. `moves` lie in pinned memory, and stay as they are
+     * until the work is done. */
+    int (*copy_peer_many)(void *device, void *from_device, const xci_cuda_move *moves,
+                          uint64_t count, void *stream);
     int (*fill)(void *device, void *to, uint8_t value, uint64_t bytes, void *stream);
 
     /* One batch for the Decompression Engine. `jobs` stay as they are until the work is done. After

@@ -201,8 +201,7 @@ xorcast_status xci_load_gap_finish(xci_device_loader *loader, xci_load_slot *slo
     slot->count = list_forms(slot, at, table, results);
     const xci_cuda_gap_call call = call_of(loader, slot);
     TRY(send_blocks(loader, slot));
-    XCI_DEVICE(context, "make lists",
-               device->ops->gap_ready(device->handle, &call, slot->stream));
+    XCI_DEVICE(context, "make lists", device->ops->gap_ready(device->handle, &call, slot->stream));
     XCI_DEVICE(context, "make lists", device->ops->stream_wait(device->handle, slot->stream));
     atomic_store(&slot->gap.record_count, 0);
     return XORCAST_OK;

@@ -105,8 +105,9 @@ void xci_device_incoming_close(xci_device_incoming *incoming) {
     xci_device_release(incoming->context, &incoming->table);
     xci_device_release(incoming->context, &incoming->device_moves);
     xci_pinned_release(incoming->context, &incoming->pinned);
-    xci_release(incoming->context, incoming->near.moves);
-    xci_release(incoming->context, incoming->far.moves);
+    xci_device_release(incoming->context, &incoming->kept);
+    xci_pinned_release(incoming->context, &incoming->kept_move);
+    xci_release(incoming->context, incoming->moves.moves);
     xci_release(incoming->context, incoming->offsets);
     xci_release(incoming->context, incoming->from);
     *incoming = (xci_device_incoming){0};
@@ -114,17 +115,35 @@ void xci_device_incoming_close(xci_device_incoming *incoming) {
 
 /* ---- Taking ---- */
 
-static xorcast_status list_move(xci_device_incoming *incoming, xci_move_list *list, uint8_t *to,
-                                const void *from, uint64_t bytes) {
+static xorcast_status list_move(xci_device_incoming *incoming, uint8_t *to, const void *from,
+                                uint64_t bytes) {
+    xci_move_list *list = &incoming->moves;
     TRY(xci_grow(incoming->context, &list->moves, &list->capacity,
                  (list->count + 1) * sizeof *list->moves));
     list->moves[list->count++] = (xci_cuda_move){from, to, bytes};
     return XORCAST_OK;
 }
 
+/* Where this device reads packed chunks of the shadow: at home, or in a copy that gather makes. */
+static xorcast_status find_kept(xci_device_incoming *incoming, const uint8_t **kept_out) {
+    const xorcast_bundle *bundle = incoming->bundle;
+    const uint64_t bytes = packed_chunk_count(bundle) << bundle->chunk_log2;
+    uint8_t *home = xci_device_shadow_map(incoming->shadow, 0)->direct[bundle->whole_chunk_count];
+    *kept_out = home;
+    if (incoming->index == 0 || !xci_device_shadow_on_device(incoming->shadow))
+        return XORCAST_OK;
+    TRY(xci_device_reserve(incoming->context, &incoming->kept, bytes));
+    if (incoming->kept_move.at == NULL)
+        TRY(xci_pinned_allocate(incoming->context, sizeof(xci_cuda_move), &incoming->kept_move));
+    *(xci_cuda_move *)(void *)incoming->kept_move.at =
+        (xci_cuda_move){home, incoming->kept.at, bytes};
+    incoming->fetches_kept = true;
+    *kept_out = incoming->kept.at;
+    return XORCAST_OK;
+}
+
 typedef struct listing {
     xci_device_incoming *incoming;
-    xci_move_list *list;
     uint8_t *to;         /* the tensor's place in `small` */
     const uint8_t *kept; /* and in the shadow; NULL: from where its boxes lie */
     xorcast_status status;
@@ -135,21 +154,21 @@ static void list_span(void *user, const xci_span *span) {
     if (l->status < 0 || span->region->replica)
         return;
     const uint8_t *from = l->kept != NULL ? l->kept + span->offset : span->region->data + span->at;
-    l->status = list_move(l->incoming, l->list, l->to + span->offset, from, span->bytes);
+    l->status = list_move(l->incoming, l->to + span->offset, from, span->bytes);
 }
 
 static xorcast_status take_small(xci_device_incoming *incoming, uint64_t t, const void *data,
                                  bool kept) {
     const xci_tensor *tensor = &incoming->share->tensors[t];
     const uint64_t chunk = tensor->first_chunk;
-    const bool far = kept && incoming->index != 0 && xci_device_shadow_on_device(incoming->shadow);
     listing l = {.incoming = incoming,
-                 .list = far ? &incoming->far : &incoming->near,
                  .to = xci_device_incoming_small(incoming, chunk) + incoming->offsets[t]};
-    if (kept)
-        l.kept = xci_device_shadow_map(incoming->shadow, 0)->direct[chunk] + incoming->offsets[t];
+    if (kept) {
+        TRY(find_kept(incoming, &l.kept));
+        l.kept += l.to - incoming->small.at;
+    }
     if (data != NULL)
-        return list_move(incoming, l.list, l.to, data, tensor->bytes);
+        return list_move(incoming, l.to, data, tensor->bytes);
     xci_spans(tensor, 0, tensor->bytes, list_span, &l);
     return l.status;
 }
@@ -199,14 +218,24 @@ static xorcast_status gather_all(xci_device_incoming *incoming, void *stream) {
                              "gather small tensors");
 }
 
-static xorcast_status copy_near(xci_device_incoming *incoming, uint64_t count, void *stream) {
+static xorcast_status fetch_kept(xci_device_incoming *incoming, void *stream) {
+    const xci_device *device = incoming->context->shared->device;
+    const xci_device *home = incoming->bundle->shares[0]->context->shared->device;
+    const xci_cuda_move *move = (const xci_cuda_move *)(const void *)incoming->kept_move.at;
+    return xci_device_result(
+        incoming->context,
+        device->ops->copy_peer_many(device->handle, home->handle, move, 1, stream),
+        "copy small tensors");
+}
+
+static xorcast_status copy_listed(xci_device_incoming *incoming, uint64_t count, void *stream) {
     xorcast_context *context = incoming->context;
     const xci_device *device = context->shared->device;
     const uint64_t bytes = count * sizeof(xci_cuda_move);
     TRY(xci_device_reserve(context, &incoming->device_moves, bytes));
     XCI_DEVICE(context, "copy a table",
                device->ops->copy_now(device->handle, incoming->device_moves.at,
-                                     incoming->near.moves, bytes));
+                                     incoming->moves.moves, bytes));
     return xci_device_result(
         context,
         device->ops->copy_many(device->handle,
@@ -215,25 +244,15 @@ static xorcast_status copy_near(xci_device_incoming *incoming, uint64_t count, v
         "copy small tensors");
 }
 
-static xorcast_status copy_far(xci_device_incoming *incoming, uint64_t count, void *stream) {
-    const xci_device *device = incoming->context->shared->device;
-    void *other = incoming->bundle->shares[0]->context->shared->device->handle;
-    for (uint64_t i = 0; i < count; i++) {
-        const xci_cuda_move *move = &incoming->far.moves[i];
-        XCI_DEVICE(incoming->context, "copy small tensors",
-                   device->ops->copy_peer(device->handle, move->to, other, move->from, move->bytes,
-                                          stream));
-    }
-    return XORCAST_OK;
-}
-
 xorcast_status xci_device_incoming_gather(xci_device_incoming *incoming, bool all, void *stream) {
-    const uint64_t near = incoming->near.count, far = incoming->far.count;
-    incoming->near.count = incoming->far.count = 0;
+    const uint64_t count = incoming->moves.count;
+    const bool kept = incoming->fetches_kept;
+    incoming->moves.count = 0;
+    incoming->fetches_kept = false;
     if (all)
         return packed_chunk_count(incoming->bundle) > 0 ? gather_all(incoming, stream)
                                                         : XORCAST_OK;
-    if (far > 0)
-        TRY(copy_far(incoming, far, stream));
-    return near > 0 ? copy_near(incoming, near, stream) : XORCAST_OK;
+    if (kept)
+        TRY(fetch_kept(incoming, stream));
+    return count > 0 ? copy_listed(incoming, count, stream) : XORCAST_OK;
 }

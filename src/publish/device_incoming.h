@@ -34,8 +34,11 @@ typedef struct xci_device_incoming {
     bool scattered;    /* some of `at` may be NULL, or are joined */
     bool own;          /* `at` says where the bundle\'s own memory is, of all large tensors */
     uint8_t *const *device_at;
-    xci_move_list near, far; /* pieces of small tensors that this put brings, to `small`: from the
-                                 share's device, and kept ones from the first share's */
+    xci_move_list moves; /* pieces of small tensors that this put brings, to `small` */
+    /* Packed chunks of a shadow on another device, for kept tensors, and how they get here: in
+     * pinned memory. None before they are wanted. */
+    xci_device_memory kept, kept_move;
+    bool fetches_kept;
     xci_device_memory device_moves;
 } xci_device_incoming;
 

@@ -45,6 +45,15 @@ static xci_cuda_block *blocks_in(const xci_device_join *join, const xci_device_m
     return (xci_cuda_block *)(void *)(tables->at + addresses_bytes(join));
 }
 
+/* Of what a share lends: addresses, then a copy for each stretch of chunks. */
+static uint64_t far_pinned_bytes(const xci_device_join *join) {
+    return addresses_bytes(join) + join->bundle->group_chunks_max * sizeof(xci_cuda_move);
+}
+
+static xci_cuda_move *moves_in(const xci_device_join *join, const xci_device_memory *pinned) {
+    return (xci_cuda_move *)(void *)(pinned->at + addresses_bytes(join));
+}
+
 static uint64_t room_bytes(const xci_device_join *join) {
     return join->bundle->group_chunks_max << join->bundle->chunk_log2;
 }
@@ -70,7 +79,7 @@ static xorcast_status reserve_far(xci_device_join *join, xci_join_far *far,
     TRY(xci_device_reserve(join->home->context, &join->staging, room_bytes(join) + 64));
     TRY(xci_device_reserve(context, &far->room, room_bytes(join)));
     TRY(xci_device_reserve(context, &far->table, addresses_bytes(join)));
-    TRY(reserve_pinned(context, &far->pinned, addresses_bytes(join)));
+    TRY(reserve_pinned(context, &far->pinned, far_pinned_bytes(join)));
     if (far->event == NULL)
         XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &far->event));
     return XORCAST_OK;
@@ -184,10 +193,12 @@ static xorcast_status fetch(const join_run *run, const xorcast_bundle *share, xc
     const xci_device *device = share->context->shared->device;
     const xci_device *home = join->home->context->shared->device;
     const uint32_t log2 = join->bundle->chunk_log2;
-    const uint8_t *from = far->room.at + (run->index << log2);
-    if (source->packed != NULL)
-        from = packed_at(run, source->packed);
-    if (source->packed == NULL) {
+    xci_cuda_move *move = moves_in(join, &far->pinned) + run->index;
+    *move = (xci_cuda_move){far->room.at + (run->index << log2),
+                            join->staging.at + (run->index << log2), run->count << log2};
+    if (source->packed != NULL) {
+        move->from = packed_at(run, source->packed);
+    } else {
         TRY(send_addresses(run, share, far->room.at, &far->pinned, &far->table, source->stream));
         TRY(gather(run, share, &far->table, source->stream));
     }
@@ -197,8 +208,7 @@ static xorcast_status fetch(const join_run *run, const xorcast_bundle *share, xc
                home->ops->stream_after(home->handle, run->stream, far->event));
     return xci_device_result(
         join->home->context,
-        home->ops->copy_peer(home->handle, join->staging.at + (run->index << log2), device->handle,
-                             from, run->count << log2, run->stream),
+        home->ops->copy_peer_many(home->handle, device->handle, move, 1, run->stream),
         "copy weights from another device");
 }
 

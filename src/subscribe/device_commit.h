@@ -9,8 +9,7 @@
 typedef struct xci_device_commit {
     xorcast_context *context;
     xorcast_bundle *bundle;       /* a share */
-    const xci_cuda_block *blocks; /* of what is staged: the stage's list, or */
-    xci_device_memory table;      /* one of our own */
+    const xci_cuda_block *blocks; /* the list of what is staged; the stage's */
     xci_device_memory progress; /* 8 bytes, and on the host: */
     xci_device_memory pinned;
     void *stream;               /* our own, for what does not belong to the pause */
@@ -24,7 +23,7 @@ xorcast_status xci_device_commit_open(xci_device_commit *commit, xorcast_bundle 
 void xci_device_commit_close(xci_device_commit *commit);
 
 /* Everything that commit will need, while generation still goes on. */
-xorcast_status xci_device_commit_prepare(xci_device_commit *commit, const xci_stage_share *stage);
+xorcast_status xci_device_commit_prepare(xci_device_commit *commit, xci_stage_share *stage);
 /* Puts the XOR on `stream`. DEVICE_FAILED, BAD_STATE: nothing is changed. WEIGHTS_MIXED: something
  * may be; settle tells. */
 xorcast_status xci_device_commit_apply(xci_device_commit *commit, void *stream);

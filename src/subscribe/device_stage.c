@@ -65,6 +65,26 @@ static xorcast_status list_groups(xci_device_stage *device) {
     return XORCAST_OK;
 }
 
+static uint64_t bytes_held(const xorcast_bundle *share) {
+    uint64_t bytes = 0;
+    for (uint64_t t = 0; t < share->tensor_count; t++)
+        for (uint32_t i = 0; i < share->tensors[t].region_count; i++)
+            bytes +=
+                share->tensors[t].regions[i].row_count * share->tensors[t].regions[i].column_bytes;
+    return bytes;
+}
+
+/* About how many of a delta's bytes a share will have. */
+static uint64_t part_of(const xci_stage_share *share, uint64_t bytes) {
+    const xci_device_stage *device = share->of;
+    uint64_t all = 0;
+    for (uint32_t s = 0; s < device->share_count; s++)
+        all += device->shares[s].held_bytes;
+    return device->share_count == 1
+               ? bytes
+               : (uint64_t)((double)bytes * ((double)share->held_bytes / (double)all));
+}
+
 static xorcast_status open_shares(xci_device_stage *device) {
     const xorcast_bundle *bundle = device->stage->bundle;
     void *memory;
@@ -76,6 +96,7 @@ static xorcast_status open_shares(xci_device_stage *device) {
         share->of = device;
         share->bundle = bundle->shares[s];
         share->index = s;
+        share->held_bytes = bytes_held(share->bundle);
         TRY(xci_device_loader_open(&share->loader, share->bundle, share->bundle->map, XCI_LOAD_KEEP,
                                    &taker));
         device->share_count++;
@@ -126,7 +147,8 @@ xorcast_status xci_device_stage_begin(xci_stage *stage) {
     for (uint32_t s = 0; s < device->share_count; s++) {
         xci_device_loader *loader = &device->shares[s].loader;
         loader->beside_old_weights = stage->info.needs_old_weights != 0;
-        TRY(xci_device_load_begin(loader, stage->info.counts.chunks_changed));
+        TRY(xci_device_load_begin(loader, stage->info.counts.chunks_changed,
+                                  part_of(&device->shares[s], stage->info.chunk_encoded_bytes)));
     }
     return XORCAST_OK;
 }

@@ -21,6 +21,7 @@ typedef struct xci_stage_share {
     struct xci_device_stage *of;
     xorcast_bundle *bundle; /* the share */
     uint32_t index;
+    uint64_t held_bytes; /* of the bundle's, in all boxes */
     xci_device_loader loader;
     xci_ready *ready; /* blocks that passed, in the order in which they did */
     uint64_t ready_count, ready_capacity;

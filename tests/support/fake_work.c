@@ -30,29 +30,6 @@ int fake_copy_now(void *device, void *to, const void *from, uint64_t bytes) {
     return error != 0 ? error : run_copy(&work);
 }
 
-/* The source was looked at when the copy was put; the target is the device's. */
-static int run_copy_peer(fake_work *work) {
-    const uint64_t bytes = work->call.copy.bytes;
-    void *to = bytes > 0 ? fake_real(work->call.copy.to, bytes) : NULL;
-    const int before = fake_enter(-1);
-    if (bytes > 0)
-        memmove(to, fake_real(work->call.copy.from, bytes), bytes);
-    (void)fake_enter(before);
-    return 0;
-}
-
-int fake_copy_peer(void *device, void *to, void *from_device, const void *from, uint64_t bytes,
-                   void *stream) {
-    int32_t ordinal = XCI_NO_DEVICE;
-    uint64_t owned;
-    const int error = fake_owner(from_device, from, &ordinal, &owned);
-    if (error == 0 && ordinal != ((fake_device *)from_device)->ordinal)
-        fake_stop("a copy from a device that does not own the memory");
-    fake_count_peer_bytes(bytes);
-    const fake_work work = {.run = run_copy_peer, .call.copy = {to, from, bytes}};
-    return error != 0 ? error : fake_put(device, stream, &work);
-}
-
 static int run_fill(fake_work *work) {
     const uint64_t bytes = work->call.fill.bytes;
     if (bytes > 0)
@@ -76,6 +53,36 @@ static int run_copy_many(fake_work *work) {
 
 int fake_copy_many(void *device, const xci_cuda_move *moves, uint64_t count, void *stream) {
     const fake_work work = {.run = run_copy_many, .call.many = {moves, count}};
+    return fake_put(device, stream, &work);
+}
+
+/* The sources were looked at when the copies were put; the targets are the device's. */
+static int run_copy_peer_many(fake_work *work) {
+    for (uint64_t i = 0; i < work->call.many.count; i++) {
+        const xci_cuda_move *move = &work->call.many.moves[i];
+        void *to = fake_real(move->to, move->bytes);
+        const int before = fake_enter(-1);
+        memcpy(to, fake_real(move->from, move->bytes), move->bytes);
+        (void)fake_enter(before);
+    }
+    return 0;
+}
+
+int fake_copy_peer_many(void *device, void *from_device, const xci_cuda_move *moves, uint64_t count,
+                        void *stream) {
+    for (uint64_t i = 0; i < count; i++) {
+        int32_t ordinal = XCI_NO_DEVICE;
+        uint64_t owned = 0;
+        const int error = fake_owner(from_device, moves[i].from, &ordinal, &owned);
+        if (error != 0)
+            return error;
+        if (owned < moves[i].bytes || ordinal != ((fake_device *)from_device)->ordinal)
+            fake_stop("a copy from a device that does not own the memory");
+        if (((uintptr_t)moves[i].from | (uintptr_t)moves[i].to | moves[i].bytes) % 16 != 0)
+            fake_stop("a copy of other than whole vectors");
+        fake_count_peer_bytes(moves[i].bytes);
+    }
+    const fake_work work = {.run = run_copy_peer_many, .call.many = {moves, count}};
     return fake_put(device, stream, &work);
 }
 
@@ -122,7 +129,8 @@ static void touch_chunk(touch how, const xci_cuda_places *places, uint64_t chunk
     }
     if (places->window_first == NULL)
         fake_stop("a chunk without a place in a table without windows");
-    const uint32_t *first = fake_real(&places->window_first[chunk], 2 * sizeof *first);
+    const uint32_t *first =
+        fake_real(&places->window_first[chunk - places->window_base], 2 * sizeof *first);
     for (uint32_t i = first[1]; i-- > first[0];) {
         const xci_cuda_window *w = fake_real(&places->windows[i], sizeof *w);
         if (w->row_count == 0 || (i > first[0] && w->offset < w[-1].offset))
@@ -259,13 +267,12 @@ static int run_check(fake_work *work) {
     const xci_cuda_block_call *call = &work->call.block;
     const xci_cuda_block *blocks = fake_real(call->blocks, call->count * sizeof *blocks);
     xci_cuda_result *results = fake_real(call->results, call->count * sizeof *results);
-    uint32_t *list_bytes = call->list_bytes != NULL
-                               ? fake_real(call->list_bytes, call->count * sizeof *list_bytes)
-                               : NULL;
+    uint32_t *notes =
+        call->notes != NULL ? fake_real(call->notes, call->count * sizeof *notes) : NULL;
     for (uint64_t i = 0; i < call->count; i++) {
         check_block(call, &blocks[i], NULL, &results[i]);
-        if (list_bytes != NULL)
-            list_bytes[i] = results[i].list_bytes;
+        if (notes != NULL)
+            notes[i] = results[i].list_bytes;
         mark_bad(call, &results[i]);
     }
     return 0;
@@ -312,13 +319,13 @@ static void make_list(xci_cuda_block *block, const uint8_t *mask, uint32_t bytes
 static int run_prepare(fake_work *work) {
     const xci_cuda_block_call *call = &work->call.block;
     xci_cuda_block *blocks = fake_real(call->blocks, call->count * sizeof *blocks);
-    const uint32_t *list_bytes = fake_real(call->list_bytes, call->count * sizeof *list_bytes);
+    const uint32_t *notes = fake_real(call->notes, call->count * sizeof *notes);
     for (uint64_t i = 0; i < call->count; i++) {
-        if (list_bytes[i] == 0)
+        if (notes[i] == 0)
             continue;
         const uint32_t bytes = fake_chunk_of(&call->grid, blocks[i].chunk).bytes;
         uint8_t *mask = mask_of(&blocks[i], bytes);
-        make_list(&blocks[i], mask, bytes, list_bytes[i]);
+        make_list(&blocks[i], mask, bytes, notes[i]);
         free(mask);
     }
     return 0;
