@@ -1,6 +1,6 @@
 /* The shadow of weights in device memory: beside them, each chunk at its home (bundle/shares.h), or
- * in pinned host memory when the devices have no room for it. Gives the shadow (shadow.h) its memory,
- * its first bytes and their digests, and takes back what it is ahead. Owns that memory. */
+ * in pinned host memory when the devices have no room for it. Gives the shadow (shadow.h) its
+ * memory, its first bytes and their digests, and takes back what it is ahead. Owns that memory. */
 #ifndef XCI_DEVICE_SHADOW_H
 #define XCI_DEVICE_SHADOW_H
 
