@@ -17,13 +17,12 @@
 #define OUTPUT_BYTES (UINT64_C(40) << 20) /* of a piece's blocks, unless a group needs more */
 #define PIECE_CHUNKS UINT64_C(65536)      /* two milliseconds; fewer cost encode a tenth */
 /* The last pieces halve down to this: what the host does with the very last one is waited for. */
-#define LAST_CHUNKS UINT64_C(8192)
+#define LAST_CHUNKS UINT64_C(16384)
 #define BLOCK_ALIGNMENT 16u               /* where apply wants blocks; encode packs them closely */
 #define BLOCK_ROOM 32u /* of each chunk, beyond its block: what aligning blocks takes at most */
-#define SPANS 48u      /* every cut at least halves a piece */
+#define SPANS 64u      /* every cut at least halves a piece, of which three are under way */
 #define SLOTS 3u
-/* In the gap codec, of a piece at most: two rounds of thread blocks; each takes 34 KB of scratch.
- * */
+/* In the gap codec, of a piece at most: two rounds of thread blocks, each with 34 KB of scratch. */
 #define GAP_GROUPS UINT64_C(1056)
 
 static atomic_uint_fast64_t output_limit = OUTPUT_BYTES;
@@ -561,7 +560,7 @@ static xorcast_status cut(xci_device_encoder *e, encode_slot *slot) {
     for (uint64_t c = slot->first; from > slot->ranges.first && c < e->ranges[from - 1].end; c++)
         slot->used += on.results[c - slot->first].block_bytes;
     slot->ranges.end = from;
-    e->piece_chunks = xci_max(1, xci_min(fits, slot->count / 2));
+    e->piece_chunks = xci_max(1, xci_min(fits - fits / 8, slot->count / 2));
     push_span(e, (range_span){from, end});
     return e->moves ? settle(e, slot, from, end, NULL) : XORCAST_OK;
 }
@@ -575,6 +574,16 @@ static xorcast_status wait_for(const xci_device_encoder *e, void *event, const c
     return XORCAST_OK;
 }
 
+/* The next pieces have as many chunks as would have fitted of one like this, with some room to
+ * spare; one piece at most doubles or halves what is expected. What was cut stays cut. */
+static void expect(xci_device_encoder *e, const encode_slot *slot) {
+    const uint64_t room = e->capacity - e->capacity / 8, before = e->piece_chunks;
+    const uint64_t fits = slot->count * room / xci_max(1, slot->used);
+    const uint64_t most = e->span_count > 1 ? before : xci_max(before, 2 * slot->count);
+    const uint64_t least = xci_max(1, before / 2);
+    e->piece_chunks = xci_min(e->most_chunks, xci_max(least, xci_min(fits, most)));
+}
+
 /* Waits for the next piece's sizes and has its blocks copied to the host: on a stream where no
  * sizes of pieces behind it are waited for. */
 static xorcast_status receive(xci_device_encoder *e) {
@@ -586,8 +595,8 @@ static xorcast_status receive(xci_device_encoder *e) {
     if (slot->used > e->capacity) {
         TRY(cut(e, slot));
         slot->gap.here = false;
-    } else if (slot->used < e->capacity / 3) {
-        e->piece_chunks = xci_min(e->most_chunks, 2 * e->piece_chunks);
+    } else {
+        expect(e, slot);
     }
     slot->gap.used = slot->gap.here ? *xci_device_gap_host(&slot->gap).used : 0;
     slot->gap.here = slot->gap.here && slot->used > 0 && slot->gap.used <= e->capacity;
@@ -609,7 +618,8 @@ static xorcast_status receive(xci_device_encoder *e) {
 typedef struct book_job {
     xci_device_encoder *e;
     const encode_slot *slot;
-    uint8_t *kept; /* where the piece's blocks stay on the device; NULL: nowhere */
+    uint8_t *kept;       /* where the piece's blocks stay on the device; NULL: nowhere */
+    uint64_t part_count; /* items before those of ranges: parts that can be hashed */
 } book_job;
 
 /* Where a range's first block, `offset` bytes behind the piece's first, stays: blocks that follow
@@ -650,12 +660,13 @@ static void take_payload(const book_job *job, const xci_put_range *range, xci_re
 
 /* What a range of the piece came to. */
 static void collect(const book_job *job, const xci_put_range *range, xci_encode_worker *worker,
-                    xci_piece *piece, range_note *note) {
+                    xci_piece *piece, bool *behind_out) {
     const xorcast_bundle *bundle = job->e->pending->bundle;
     const slot_tables on = host_tables(job->e, job->slot);
     uint8_t *at = job->kept;
     xci_record *record = &piece->record;
     xci_chunk chunk;
+    bool moved = true;
     memset(piece, 0, sizeof *piece);
     record->group = range->group;
     record->blocks = worker->blocks;
@@ -678,7 +689,7 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
             (xci_block){(uint32_t)(c - bundle->group_first[range->group]), result->block_codec,
                         chunk.element_bytes, result->block_bytes, chunk.bytes};
         record->raw_bytes += result->block_bytes;
-        note->behind |= result->moved == 0;
+        moved = moved && result->moved == 1;
         piece->counts.bits_changed += result->bits_changed;
         piece->counts.bytes_changed += result->bytes_changed;
         piece->counts.elements_changed += result->elements_changed;
@@ -687,6 +698,7 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
     }
     if (job->slot->gap.here && record->block_count > 0)
         take_payload(job, range, record);
+    *behind_out = !moved;
 }
 
 /* Tells subscribers of the process where a whole group's blocks stay. */
@@ -696,21 +708,28 @@ static void note_place(const book_job *job, const xci_put_range *range, const ui
             kept_at(job, range, (uint64_t)(payload - job->slot->payload.at));
 }
 
-static xorcast_status book_range(void *user, uint64_t index, uint32_t worker_index) {
-    const book_job *job = user;
+static xorcast_status book_range(const book_job *job, uint64_t index, uint32_t worker_index) {
     xci_device_encoder *e = job->e;
     const xci_put_range *range = &e->ranges[job->slot->ranges.first + index];
-    range_note *note = &e->notes[index];
+    bool behind;
     xci_piece piece;
-    collect(job, range, &e->pending->workers[worker_index], &piece, note);
+    collect(job, range, &e->pending->workers[worker_index], &piece, &behind);
     TRY(xci_pending_book(e->pending, range, worker_index, &piece, 0));
-    note->booked = true;
+    e->notes[index] = (range_note){true, behind};
     if (piece.record.block_count > 0) {
         note_place(job, range, piece.record.payload);
         if (!xci_device_shadow_on_device(e->shadow))
             xci_shadow_move(e->pending->shadow, worker_index, &piece.record);
     }
     return xci_pending_seen(e->pending, range, worker_index);
+}
+
+static xorcast_status book_item(void *user, uint64_t index, uint32_t worker_index) {
+    const book_job *job = user;
+    if (index >= job->part_count)
+        return book_range(job, index - job->part_count, worker_index);
+    xci_parts_hash(&job->e->pending->parts[XCI_FORM_PLAIN], index);
+    return XORCAST_OK;
 }
 
 /* ---- Blocks that stay on the device ---- */
@@ -739,14 +758,19 @@ static uint8_t *place_to_keep(const xci_device_encoder *e, const encode_slot *sl
 }
 
 static xorcast_status book_ranges(xci_device_encoder *e, const encode_slot *slot, uint8_t *kept) {
+    xci_parts *parts = &e->pending->parts[XCI_FORM_PLAIN];
     const uint64_t range_count = slot->ranges.end - slot->ranges.first;
-    book_job job = {e, slot, kept};
+    /* A part takes a millisecond: too long for a small piece, which is near the end. */
+    const bool hashes = slot->count >= e->most_chunks / 2;
+    book_job job = {e, slot, kept, hashes ? parts->count - parts->hashed : 0};
     memset(e->notes, 0, range_count * sizeof *e->notes);
     xci_pending_open_records(e->pending, e->ranges[slot->ranges.first].group,
                              whole_groups(e, slot));
     const xorcast_status status =
-        xci_pool_run(e->context->shared->pool, range_count, book_range, &job);
+        xci_pool_run(e->context->shared->pool, job.part_count + range_count, book_item, &job);
     e->pending->open_records = false;
+    if (status == XORCAST_OK)
+        parts->hashed += job.part_count;
     return status;
 }
 
@@ -806,7 +830,7 @@ static xorcast_status book(xci_device_encoder *e) {
     slot->moved = false;
     TRY(xci_pending_plan(e->pending));
     for (uint32_t form = 0; form <= encoding_of(e)->old_weights; form++)
-        TRY(xci_parts_fill(&e->pending->parts[form]));
+        TRY(xci_parts_copy(&e->pending->parts[form]));
     return XORCAST_OK;
 }
 

@@ -60,8 +60,10 @@ void xci_parts_catch_up(xci_parts *parts);
 
 /* Groups up to `end` are whole: they get places. All groups that had one before are copied. */
 xorcast_status xci_parts_plan(xci_parts *parts, uint64_t end);
-/* Copies all groups that have places, and hashes the parts that are closed. Between loops. */
-xorcast_status xci_parts_fill(xci_parts *parts);
+/* Copies all groups that have places. Between loops. */
+xorcast_status xci_parts_copy(xci_parts *parts);
+/* Hashes part `hashed` + `index`, whose groups are copied; any thread. */
+void xci_parts_hash(xci_parts *parts, uint64_t index);
 /* All groups are planned: does what is left and hands every part to the writer in order. */
 xorcast_status xci_parts_write(xci_parts *parts, xci_delta_writer *writer);
 
