@@ -135,9 +135,8 @@ static void close_cycle(cycle *c) {
           (const void *)c->encode.old_at, (const void *)c->encode.new_at,
           (const void *)c->encode.results, (const void *)c->encode.used_bytes,
           (const void *)c->encode.scratch, (const void *)c->call.blocks,
-          (const void *)c->call.results, (const void *)c->call.notes,
-          (const void *)c->call.gate, (const void *)c->call.progress,
-          (const void *)c->blocks, (const void *)c->moves})
+          (const void *)c->call.results, (const void *)c->call.notes, (const void *)c->call.gate,
+          (const void *)c->call.progress, (const void *)c->blocks, (const void *)c->moves})
         CUDA(cudaFree((void *)at));
 }
 

@@ -33,6 +33,18 @@ typedef struct map_build {
     uint64_t part_first;
 } map_build;
 
+/* Where a chunk lies, if that is one piece in one box. */
+typedef struct one_piece {
+    uint8_t *at;
+    uint64_t bytes;
+    uint32_t count;
+} one_piece;
+
+static void find_piece(void *user, const xci_span *span) {
+    one_piece *piece = user;
+    *piece = (one_piece){span->region->data + span->at, span->bytes, piece->count + 1};
+}
+
 static uint8_t *direct_address(const xorcast_bundle *bundle, const xci_chunk *chunk) {
     const xci_tensor *tensor = &bundle->tensors[chunk->tensor];
     if (chunk->packed)
@@ -40,7 +52,11 @@ static uint8_t *direct_address(const xorcast_bundle *bundle, const xci_chunk *ch
                    ? NULL
                    : bundle->packed_data +
                          ((chunk->index - bundle->whole_chunk_count) << bundle->chunk_log2);
-    return tensor->simple ? tensor->regions[0].data + chunk->offset : NULL;
+    if (tensor->simple)
+        return tensor->regions[0].data + chunk->offset;
+    one_piece piece = {0};
+    xci_spans(tensor, chunk->offset, chunk->bytes, find_piece, &piece);
+    return piece.count == 1 && piece.bytes == chunk->bytes ? piece.at : NULL;
 }
 
 /* ---- Windows ---- */
@@ -190,7 +206,7 @@ static void point(const map_build *b, xci_device_map *map) {
     if (!b->describe)
         map->grid = b->described->map->grid;
     map->places.direct = (uint8_t *const *)(const void *)(base + b->at.direct);
-    if (b->used.windows == 0)
+    if (b->window_base == b->bundle->layout.chunk_count)
         return;
     map->places.window_base = b->window_base;
     map->places.window_first = (const uint32_t *)(const void *)(base + b->at.window_first);

@@ -133,13 +133,19 @@ xorcast_status xci_device_loader_open(xci_device_loader *loader, xorcast_bundle 
     return status;
 }
 
+/* Whether a delta's digest proves what a loader takes: some receiver of the same weights has each
+ * of them. */
+static bool is_proved(const xorcast_bundle *bundle) {
+    return bundle->complete || (bundle->twin != NULL && bundle->twin->complete);
+}
+
 /* Reads another side from now on, if it is memory of a device that this one can copy from. */
 static void change_side(xci_device_loader *loader, xci_device_side *side) {
     if (loader->side != NULL)
         xci_device_side_leave(loader->side);
     loader->side = NULL;
-    if (side == NULL || loader->mode != XCI_LOAD_KEEP || !loader->bundle->complete ||
-        side->context->shared->device->ops != loader->context->shared->device->ops ||
+    if (side == NULL || loader->mode != XCI_LOAD_KEEP || !is_proved(loader->bundle) ||
+        side->shares[0].context->shared->device->ops != loader->context->shared->device->ops ||
         !xci_device_side_enter(side))
         return;
     loader->side = side;
@@ -296,6 +302,26 @@ static xorcast_status place_payload(xci_device_loader *loader, xci_load_slot *sl
                : XORCAST_OK;
 }
 
+/* From one device after the other, as many records of one at a time as follow each other. */
+static xorcast_status send_moves(xci_device_loader *loader, const xci_load_slot *slot) {
+    const xci_device *device = loader->context->shared->device;
+    for (uint64_t i = 0; i < slot->item_count;) {
+        const xci_load_item *first = &slot->items[i];
+        uint64_t count = 0;
+        while (i < slot->item_count && (slot->items[i].move == NULL || first->move == NULL ||
+                                        slot->items[i].from == first->from)) {
+            if (first->move == NULL)
+                first = &slot->items[i];
+            count += slot->items[i++].move != NULL;
+        }
+        if (count > 0)
+            XCI_DEVICE(loader->context, "copy blocks",
+                       device->ops->copy_peer_many(device->handle, first->from->handle, first->move,
+                                                   count, loader->copies));
+    }
+    return XORCAST_OK;
+}
+
 static xorcast_status send_payload(xci_device_loader *loader, const xci_load_slot *slot) {
     xorcast_context *context = loader->context;
     const xci_device *device = context->shared->device;
@@ -303,12 +329,7 @@ static xorcast_status send_payload(xci_device_loader *loader, const xci_load_slo
         XCI_DEVICE(context, "copy blocks",
                    device->ops->copy(device->handle, slot->payload_at, slot->pinned.at,
                                      slot->pinned_bytes, loader->copies));
-    if (slot->move_count > 0)
-        XCI_DEVICE(context, "copy blocks",
-                   device->ops->copy_peer_many(device->handle,
-                                               loader->side->context->shared->device->handle,
-                                               moves_of(slot), slot->move_count, loader->copies));
-    return XORCAST_OK;
+    return slot->move_count > 0 ? send_moves(loader, slot) : XORCAST_OK;
 }
 
 /* Moves the blocks of a loose batch together, and gives them their places on the device. */
@@ -551,29 +572,45 @@ static xorcast_status complete(xci_device_loader *loader, xci_load_slot *slot) {
 
 /* ---- Records ---- */
 
-/* Where another device has a record's blocks, or NULL: for whole chunks that are here in checkpoint
- * order only, because nothing else that comes from there is looked at on the host. */
+/* Whether all chunks of a group are here, in checkpoint order. */
+static bool has_group(const xci_device_loader *loader, uint64_t group) {
+    const xorcast_bundle *bundle = loader->bundle;
+    if (bundle->complete)
+        return true;
+    for (uint64_t c = bundle->group_first[group]; c < bundle->group_first[group + 1]; c++)
+        if (loader->map->direct[c] == NULL)
+            return false;
+    return true;
+}
+
+/* Where another device, which is said too, has a record's blocks, or NULL: for whole chunks that
+ * are here in checkpoint order only, because nothing else that comes from there is looked at on the
+ * host. */
 static const uint8_t *elsewhere(const xci_device_loader *loader, const xci_record *record,
-                                uint64_t room) {
+                                uint64_t room, const xci_device **device_out) {
     const xorcast_bundle *bundle = loader->bundle;
     const uint32_t ready = 1u << XORCAST_CODEC_RAW | 1u << XORCAST_CODEC_LZ4;
     if (loader->side == NULL || record->codecs == 0 || (record->codecs & ~ready) != 0 ||
-        bundle->group_first[record->group] >= bundle->whole_chunk_count)
+        bundle->group_first[record->group] >= bundle->whole_chunk_count ||
+        !has_group(loader, record->group))
         return NULL;
     const uint8_t *at = loader->side->groups[record->group];
-    const uint8_t *end = at != NULL ? xci_device_side_end(loader->side, at) : NULL;
+    const uint8_t *end = at != NULL ? xci_device_side_end(loader->side, at, device_out) : NULL;
     return end != NULL && (uint64_t)(end - at) >= room ? at : NULL;
 }
 
 bool xci_device_load_elsewhere(const xci_device_loader *loader, const xci_record *record) {
+    const xci_device *device;
     bool loose;
-    return elsewhere(loader, record, xci_load_record_room(loader, record, &loose)) != NULL;
+    return elsewhere(loader, record, xci_load_record_room(loader, record, &loose), &device) != NULL;
 }
 
 /* Gives a record that takes `room` its place behind those that are there; false: it has none. */
 static bool place_record(const xci_device_loader *loader, xci_load_slot *slot,
                          const xci_record *record, uint64_t room, bool loose) {
-    const uint8_t *from = elsewhere(loader, record, room);
+    const xci_device *device = NULL;
+    const uint8_t *from = elsewhere(loader, record, room, &device);
+    loose = loose && from == NULL; /* on the other device blocks have the sizes that are said */
     uint64_t *bytes = from != NULL ? &slot->copied_bytes : &slot->pinned_bytes;
     xci_cuda_move *move = from != NULL ? &moves_of(slot)[slot->move_count] : NULL;
     if (slot->listed + record->block_count > slot->block_room ||
@@ -586,7 +623,7 @@ static bool place_record(const xci_device_loader *loader, xci_load_slot *slot,
         *move = (xci_cuda_move){.from = from, .bytes = room};
         slot->move_count++;
     }
-    slot->items[slot->item_count++] = (xci_load_item){record, move, *bytes, slot->listed};
+    slot->items[slot->item_count++] = (xci_load_item){record, move, device, *bytes, slot->listed};
     slot->loose = loose;
     *bytes += room;
     slot->listed += record->block_count;

@@ -40,9 +40,10 @@ typedef struct xci_load_taker {
 
 typedef struct xci_load_item {
     const xci_record *record;
-    xci_cuda_move *move; /* of its blocks from another device; NULL: they come from here */
-    uint64_t at;         /* of its blocks among those that come the same way */
-    uint64_t first;      /* of its blocks in the slot's table */
+    xci_cuda_move *move;    /* of its blocks from another device; NULL: they come from here */
+    const xci_device *from; /* then that device */
+    uint64_t at;            /* of its blocks among those that come the same way */
+    uint64_t first;         /* of its blocks in the slot's table */
 } xci_load_item;
 
 /* Gap blocks of a batch (device_load_gap.h). */

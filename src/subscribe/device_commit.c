@@ -42,11 +42,11 @@ void xci_device_commit_close(xci_device_commit *commit) {
 }
 
 /* A list of what the stage did not have in one, in the place of that. */
-static xorcast_status send_list(xci_device_commit *commit, const xci_stage *stage) {
+static xorcast_status send_list(xci_device_commit *commit, xci_stage_share *stage) {
     xorcast_context *context = commit->context;
     const xci_device *device = context->shared->device;
     const uint64_t bytes = stage->ready_count * sizeof(xci_cuda_block);
-    xci_device_memory *list = &stage->loader->list;
+    xci_device_memory *list = &stage->loader.list;
     void *memory;
     TRY(xci_device_reserve(context, list, bytes));
     TRY(xci_allocate(context, bytes, &memory));
@@ -65,8 +65,8 @@ static xorcast_status send_list(xci_device_commit *commit, const xci_stage *stag
     return status;
 }
 
-xorcast_status xci_device_commit_prepare(xci_device_commit *commit, const xci_stage *stage) {
-    const xci_device_loader *loader = stage->loader;
+xorcast_status xci_device_commit_prepare(xci_device_commit *commit, xci_stage_share *stage) {
+    const xci_device_loader *loader = &stage->loader;
     commit->count = 0;
     commit->launched = false;
     if (loader->list_whole)

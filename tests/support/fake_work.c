@@ -56,20 +56,34 @@ int fake_copy_many(void *device, const xci_cuda_move *moves, uint64_t count, voi
     return fake_put(device, stream, &work);
 }
 
+/* The sources were looked at when the copies were put; the targets are the device's. */
+static int run_copy_peer_many(fake_work *work) {
+    for (uint64_t i = 0; i < work->call.many.count; i++) {
+        const xci_cuda_move *move = &work->call.many.moves[i];
+        void *to = fake_real(move->to, move->bytes);
+        const int before = fake_enter(-1);
+        memcpy(to, fake_real(move->from, move->bytes), move->bytes);
+        (void)fake_enter(before);
+    }
+    return 0;
+}
+
 int fake_copy_peer_many(void *device, void *from_device, const xci_cuda_move *moves, uint64_t count,
                         void *stream) {
     for (uint64_t i = 0; i < count; i++) {
+        int32_t ordinal = XCI_NO_DEVICE;
         uint64_t owned = 0;
-        const int error = fake_owns(from_device, moves[i].from, &owned);
+        const int error = fake_owner(from_device, moves[i].from, &ordinal, &owned);
         if (error != 0)
             return error;
-        if (owned < moves[i].bytes)
+        if (owned < moves[i].bytes || ordinal != ((fake_device *)from_device)->ordinal)
             fake_stop("a copy from a device that does not own the memory");
         if (((uintptr_t)moves[i].from | (uintptr_t)moves[i].to | moves[i].bytes) % 16 != 0)
             fake_stop("a copy of other than whole vectors");
         fake_count_peer_bytes(moves[i].bytes);
     }
-    return fake_copy_many(device, moves, count, stream);
+    const fake_work work = {.run = run_copy_peer_many, .call.many = {moves, count}};
+    return fake_put(device, stream, &work);
 }
 
 /* ---- A chunk and its places ---- */

@@ -176,7 +176,7 @@ static int describe(void *device, xci_device_about *about_out) {
     return error;
 }
 
-static cudaError_t measure_stretch(int ordinal, const void *address, uint64_t *bytes_out) {
+static cudaError_t measure_stretch(const void *address, int32_t *ordinal_out, uint64_t *bytes_out) {
     const CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
     struct cudaPointerAttributes attributes;
     CUdeviceptr begin;
@@ -184,15 +184,17 @@ static cudaError_t measure_stretch(int ordinal, const void *address, uint64_t *b
     const cudaError_t error = cudaPointerGetAttributes(&attributes, address);
     if (error != cudaSuccess)
         return error;
-    *bytes_out = attributes.type == cudaMemoryTypeDevice && attributes.device == ordinal;
-    if (*bytes_out != 0 && address_range(&begin, &bytes, at) == CUDA_SUCCESS)
+    const bool there = attributes.type == cudaMemoryTypeDevice;
+    *ordinal_out = there ? attributes.device : XCI_NO_DEVICE;
+    *bytes_out = there;
+    if (there && address_range(&begin, &bytes, at) == CUDA_SUCCESS)
         *bytes_out = begin + bytes - at;
     return cudaSuccess;
 }
 
-static int owns(void *device, const void *address, uint64_t *bytes_out) {
+static int owner(void *device, const void *address, int32_t *ordinal_out, uint64_t *bytes_out) {
     int error;
-    ON(device, error, measure_stretch(ordinal_of(device), address, bytes_out));
+    ON(device, error, measure_stretch(address, ordinal_out, bytes_out));
     return error;
 }
 
@@ -491,7 +493,7 @@ static const xci_device_ops table = {
     .open = open_device,
     .close = close_device,
     .describe = describe,
-    .owns = owns,
+    .owner = owner,
     .allocate = allocate,
     .release = release,
     .allocate_engine = allocate_engine,
