@@ -30,8 +30,7 @@ xci_device_gap_tables xci_device_gap_host(const xci_device_gap *gap) {
 }
 
 xorcast_status xci_device_gap_open(xci_device_gap *gap, xorcast_context *context,
-                                   uint64_t most_chunks, uint64_t most_groups,
-                                   uint64_t capacity) {
+                                   uint64_t most_chunks, uint64_t most_groups, uint64_t capacity) {
     gap->most_chunks = most_chunks;
     gap->most_groups = most_groups;
     gap->capacity = capacity;
@@ -77,8 +76,8 @@ xorcast_status xci_device_gap_start(xci_device_gap *gap, xorcast_context *contex
 xorcast_status xci_device_gap_fetch(const xci_device_gap *gap, xorcast_context *context,
                                     void *stream) {
     const xci_device *device = context->shared->device;
-    return xci_device_result(context,
-                             device->ops->copy(device->handle, gap->pinned.at, gap->tables.at,
-                                               first_at(gap), stream),
-                             "copy results");
+    return xci_device_result(
+        context,
+        device->ops->copy(device->handle, gap->pinned.at, gap->tables.at, first_at(gap), stream),
+        "copy results");
 }

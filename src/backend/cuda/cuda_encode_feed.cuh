@@ -190,8 +190,7 @@ static __device__ __noinline__ void d_shift_rows(uint4 rows[XCI_TILE_ROWS][XCI_W
 
 /* Goes on to the next chunk. Returns whether there is any. */
 __device__ __forceinline__ bool d_begin_next(const xci_cuda_encode_call *call,
-                                             const xci_encode_plan *plan,
-                                             xci_feed_memory *memory) {
+                                             const xci_encode_plan *plan, xci_feed_memory *memory) {
     const uint32_t begun = memory->begun, taken = memory->taken;
     bool some = begun < taken || memory->more;
     if (begun == taken && some && d_lane() == 0)
