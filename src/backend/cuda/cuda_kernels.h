@@ -84,10 +84,10 @@ typedef struct xci_cuda_result {
  * is where they end. If they need more than `capacity`, *used_bytes says how much that is, blocks
  * that end behind `capacity` are not written and their status is BUFFER_TOO_SMALL; all else in the
  * results holds.
- * With `move`, old becomes new while both are on the chip, which costs a tenth of doing it by the
- * blocks afterwards. What the results call `moved` is new, all other chunks are as they were: those
- * whose blocks are not written, those that must be read twice (above), and those whose blocks might
- * need more than a warp's part of the scratch. */
+ * With `move`, old becomes new while both are on the chip, which costs a fraction of doing it by
+ * the blocks afterwards. What the results call `moved` is new, all other chunks are as they were:
+ * those whose blocks are not written, those that must be read twice (above), and those whose blocks
+ * might need more than a warp's part of the scratch. */
 typedef struct xci_cuda_encode_call {
     xci_cuda_grid grid;
     uint8_t *const *old_at; /* device or pinned host memory */
