@@ -44,9 +44,9 @@ typedef struct xci_parts {
     uint64_t copying;      /* the part that worker's group is of */
     /* of a loop whose workers follow */
     pthread_mutex_t lock;
-    uint8_t *whole;        /* for each group, whether it is */
-    uint64_t whole_end;    /* the first that is not */
-    uint64_t whole_bytes;  /* of groups before it that have no place yet */
+    uint8_t *whole;       /* for each group, whether it is */
+    uint64_t whole_end;   /* the first that is not */
+    uint64_t whole_bytes; /* of groups before it that have no place yet */
 } xci_parts;
 
 xorcast_status xci_parts_open(xci_parts *parts, xci_shadow *shadow, xci_form form,

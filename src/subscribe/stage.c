@@ -375,17 +375,16 @@ static xorcast_status stage_listed(parts_job *job) {
 
 xorcast_status xci_stage_parts(xci_stage *stage, const xci_manifest *manifest, uint64_t first,
                                uint64_t count, const xci_part_bytes *parts) {
-    parts_job job = {.stage = stage, .manifest = manifest, .first = first, .count = count,
-                     .parts = parts};
+    parts_job job = {
+        .stage = stage, .manifest = manifest, .first = first, .count = count, .parts = parts};
     /* Boxes take little of a part: what they take is copied. */
     job.held = count > 0 && parts[0].blob != NULL && stage->bundle->complete;
     const xorcast_status listed = list_parts(&job);
     xorcast_error error;
     xorcast_last_error(stage->bundle->context, &error);
     TRY(stage_listed(&job)); /* damage before a part that cannot be listed comes first */
-    return listed < 0
-               ? xci_fail_from(stage->bundle->context, listed, &error, "%s", error.text)
-               : XORCAST_OK;
+    return listed < 0 ? xci_fail_from(stage->bundle->context, listed, &error, "%s", error.text)
+                      : XORCAST_OK;
 }
 
 /* Whether the manifest counts what was found; only a bundle that counts every byte can tell. */
