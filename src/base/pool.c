@@ -39,7 +39,8 @@ struct xci_pool {
     _Alignas(64) atomic_uint_fast64_t next;
     _Alignas(64) atomic_uint generation; /* of loops; workers sleep on it */
     atomic_bool closing;
-    _Alignas(64) atomic_uint inside; /* workers that have joined, and OPEN; the caller sleeps on it */
+    _Alignas(64)
+        atomic_uint inside; /* workers that have joined, and OPEN; the caller sleeps on it */
 
     _Alignas(64) pool_thread threads[]; /* thread_count - 1 of them: the caller is worker 0 */
 };
