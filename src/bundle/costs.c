@@ -19,7 +19,7 @@
 /* On a device, and in pinned host memory beside it. */
 #define PIECE_OUTPUT                                                                               \
     (UINT64_C(40) << 20) /* blocks of a piece that is encoded, of three at a time */
-#define PIECE_SCRATCH (UINT64_C(288) << 20)
+#define PIECE_SCRATCH (UINT64_C(192) << 20)
 #define PIECE_TABLES (UINT64_C(112) * 65536)
 #define KEPT_SHARE 16u /* of the weights, for subscribers in the process */
 /* A batch that is loaded, of four at a time and one that the host had to make ready. */

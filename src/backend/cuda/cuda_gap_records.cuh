@@ -1,6 +1,6 @@
-/* Makes the records of chunks with several classes: a warp a chunk. A change's rank among the elements
- * of its class is found by going through the old weights once, by tiles. In a tile each lane counts
- * a piece of its own, then pieces are added up.
+/* Makes the records of chunks with several classes: a warp a chunk. The rank of a change among the
+ * elements of its class is found by going through the old weights once, by tiles. In a tile each
+ * lane counts a piece of its own, then pieces are added up.
  *
  * Classes are counted by table: for each byte that has an element's key (for nibbles, two of them)
  * it has a one in the field of its class, 8 bits of 64. */

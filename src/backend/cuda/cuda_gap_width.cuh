@@ -29,8 +29,8 @@ __device__ __forceinline__ void d_sample_words(uint32_t *counts, uint64_t mask, 
     });
 }
 
-/* Adds the lanes' words; some masks may be 0. `last`: the lane's is the last one that is looked at of
- * a chunk that has more. */
+/* Adds the lanes' words; some masks may be 0. `last`: the lane's is the last one that is looked at
+ * of a chunk that has more. */
 __device__ __forceinline__ void d_add_words(xci_gap_planner *planner, xci_gap_sampled *sampled,
                                             uint32_t word, uint64_t mask, bool last) {
     uint64_t marks = d_marks(mask, 0);
