@@ -141,6 +141,9 @@ xorcast_status xci_device_encoders_take_all(xci_device_encoders *encoders) {
 static uint64_t home_end(const xorcast_bundle *bundle, uint64_t first, uint64_t end) {
     const uint32_t home = xci_home(bundle, first);
     uint64_t at = first + 1;
+    if (xci_home(bundle, end - 1) == home &&
+        xci_local(bundle, end - 1) - xci_local(bundle, first) == end - 1 - first)
+        return end; /* all of them, as almost always */
     while (at < end && xci_home(bundle, at) == home)
         at++;
     return at;
