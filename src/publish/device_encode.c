@@ -670,7 +670,8 @@ static uint8_t *kept_at(const book_job *job, const xci_put_range *range, uint64_
            BLOCK_ROOM * (first_of(job->e, range) - job->slot->first);
 }
 
-/* Lists the block of a piece's chunk `index` for the copy to where it stays; one that has none is listed as nothing. */
+/* Lists the block of a piece's chunk `index` for the copy to where it stays; one that has none is
+ * listed as nothing. */
 static void list_block(const book_job *job, uint64_t index, const xci_cuda_result *result,
                        uint8_t **at) {
     const bool has = result->block_bytes > 0;

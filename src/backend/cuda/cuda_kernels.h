@@ -78,16 +78,16 @@ typedef struct xci_cuda_result {
  * Chunks [first, first + count) of the grid. Old and new are direct everywhere (packed chunks are
  * gathered before), of any alignment, and each byte is read once, unless a block has to be raw
  * in spite of zero runs or is larger than a warp's part of the scratch (that holds blocks of chunks
- * of 64 KiB), and nothing outside the chunk. Fastest where both are aligned to 16 bytes; to 4 or 8
- * is a little slower.
+ * of 64 KiB), and nothing outside the chunk. Fastest where both are aligned to 16 bytes; else it
+ * takes half as long again.
  * Blocks are written one behind the other in the order of the chunks, from `blocks` on; *used_bytes
  * is where they end. If they need more than `capacity`, *used_bytes says how much that is, blocks
  * that end behind `capacity` are not written and their status is BUFFER_TOO_SMALL; all else in the
  * results holds.
- * With `move`, old becomes new while both are on the chip, which costs a tenth of doing it by the
- * blocks afterwards. What the results call `moved` is new, all other chunks are as they were: those
- * whose blocks are not written, those that must be read twice (above), and those whose blocks might
- * need more than a warp's part of the scratch. */
+ * With `move`, old becomes new while both are on the chip, which costs a fraction of doing it by
+ * the blocks afterwards. What the results call `moved` is new, all other chunks are as they were:
+ * those whose blocks are not written, those that must be read twice (above), and those whose blocks
+ * might need more than a warp's part of the scratch. */
 typedef struct xci_cuda_encode_call {
     xci_cuda_grid grid;
     uint8_t *const *old_at; /* device or pinned host memory */
