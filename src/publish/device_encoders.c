@@ -247,8 +247,9 @@ static xorcast_status run_sorted(xci_device_encoders *encoders, const home_range
 xorcast_status xci_device_encoders_run(xci_device_encoders *encoders, const xci_put_range *ranges,
                                        uint64_t first, uint64_t end, bool all) {
     home_ranges sorted;
-    TRY(sort_ranges(encoders->pending->bundle, first < end ? &ranges[first] : NULL, end - first,
-                    &sorted));
+    if (first < end)
+        ranges += first;
+    TRY(sort_ranges(encoders->pending->bundle, ranges, end - first, &sorted));
     const xorcast_status status = run_sorted(encoders, &sorted, all);
     xci_release(encoders->context, sorted.list);
     return status;
