@@ -2,9 +2,8 @@
  * they are awake, take indices from one counter, and the last to leave wakes the caller. Nobody
  * waits for a worker that has not joined: short loops end before all have woken.
  *
- * They sleep on a word in memory and hold no lock on the way in or out. With a mutex and a
- * condition each of them had to wait for its turn twice a loop, and the threads that woke each
- * other in a row were moved onto one CPU: of 32 some joined 5 ms late. */
+ * They sleep on a word in memory, no more of them are woken than there are items, and they hold no
+ * lock on the way in or out, where they would queue: 16 join within 50 us, 32 within 70. */
 #include "base/pool.h"
 
 #include <limits.h>
