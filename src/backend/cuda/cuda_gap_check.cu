@@ -382,13 +382,11 @@ static int launch(void (*kernel)(xci_cuda_gap_call), const xci_cuda_gap_call *ca
 }
 
 extern "C" int xci_cuda_gap_check(const xci_cuda_gap_call *call, void *stream) {
-    return call->beside != 0
-               ? launch(k_gap_decode<true, false>, call, BESIDE_THREADS, stream)
-               : launch(k_gap_decode<false, false>, call, PLAIN_THREADS, stream);
+    return call->beside != 0 ? launch(k_gap_decode<true, false>, call, BESIDE_THREADS, stream)
+                             : launch(k_gap_decode<false, false>, call, PLAIN_THREADS, stream);
 }
 
 extern "C" int xci_cuda_gap_ready(const xci_cuda_gap_call *call, void *stream) {
-    return call->beside != 0
-               ? launch(k_gap_decode<true, true>, call, BESIDE_THREADS, stream)
-               : launch(k_gap_decode<false, true>, call, PLAIN_THREADS, stream);
+    return call->beside != 0 ? launch(k_gap_decode<true, true>, call, BESIDE_THREADS, stream)
+                             : launch(k_gap_decode<false, true>, call, PLAIN_THREADS, stream);
 }
