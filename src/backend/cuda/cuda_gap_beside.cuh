@@ -11,9 +11,7 @@
 #include "backend/cuda/cuda_gap_decode.cuh"
 #include "backend/cuda/cuda_gap_tiles.cuh"
 
-#ifndef XCI_QUEUE
 #define XCI_QUEUE 16u /* changes of a class; a power of two */
-#endif
 #define XCI_SHARE (XCI_WARP / XCI_GAP_CLASSES) /* of them that are looked for at a time */
 #define XCI_TAKEN (2u * XCI_WARP)              /* changed words that a tile gives at a time */
 #define XCI_WORDS (XCI_WARP + XCI_TAKEN)

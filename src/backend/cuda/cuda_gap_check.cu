@@ -10,9 +10,6 @@
 #define PLAIN_THREADS 64u
 #define BESIDE_THREADS 256u
 #define BESIDE_BLOCKS 2 /* of a multiprocessor, at least */
-#ifndef BESIDE_PARTS
-#define BESIDE_PARTS 4u
-#endif
 
 /* First `ends`, XCI_GAP_WINDOW for each thread; then, in the same place, a desk for each warp. */
 typedef struct gap_memory {
@@ -338,16 +335,13 @@ static __global__ void __launch_bounds__(BESIDE ? BESIDE_THREADS : PLAIN_THREADS
     k_gap_decode(const xci_cuda_gap_call call) {
     XCI_SHARED_MEMORY(shared);
     const gap_memory memory = d_divide<BESIDE>(shared);
-    const uint32_t parts = gridDim.x / (uint32_t)call.record_count;
-    const xci_cuda_gap_record record = call.records[blockIdx.x / parts];
-    const uint32_t part = blockIdx.x % parts;
-    const uint64_t first = record.first + (uint64_t)record.count * part / parts;
-    const uint64_t end = record.first + (uint64_t)record.count * (part + 1) / parts;
+    const xci_cuda_gap_record record = call.records[blockIdx.x];
+    const uint64_t end = record.first + record.count;
     bool more = false;
     if (threadIdx.x < XCI_WARP)
         d_read_params(call, memory, record);
     __syncthreads();
-    for (uint64_t i = first + threadIdx.x; i < end; i += blockDim.x) {
+    for (uint64_t i = record.first + threadIdx.x; i < end; i += blockDim.x) {
         const gap_job job = d_job_of<BESIDE>(call, memory.record, i);
         if (job.way == GAP_WARP)
             more = true;
@@ -358,7 +352,7 @@ static __global__ void __launch_bounds__(BESIDE ? BESIDE_THREADS : PLAIN_THREADS
         return;
     if (BESIDE)
         d_clear_desk(&memory.desks[threadIdx.x / XCI_WARP]);
-    for (uint64_t i = first + threadIdx.x / XCI_WARP; i < end; i += blockDim.x / XCI_WARP) {
+    for (uint64_t i = record.first + threadIdx.x / XCI_WARP; i < end; i += blockDim.x / XCI_WARP) {
         const gap_job job = d_job_of<BESIDE>(call, memory.record, i);
         if (job.way == GAP_WARP)
             d_work_by_warp<BESIDE, WRITES>(call, memory, job, &call.results[i]);
@@ -369,7 +363,7 @@ static __global__ void __launch_bounds__(BESIDE ? BESIDE_THREADS : PLAIN_THREADS
 
 /* With as many warps a block as the device has shared memory for: one always fits. */
 static int launch(void (*kernel)(xci_cuda_gap_call), const xci_cuda_gap_call *call,
-                  uint32_t threads, uint32_t parts, void *stream) {
+                  uint32_t threads, void *stream) {
     int device, most_shared;
     cudaError_t error = cudaGetDevice(&device);
     if (error == cudaSuccess)
@@ -384,17 +378,15 @@ static int launch(void (*kernel)(xci_cuda_gap_call), const xci_cuda_gap_call *ca
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared);
     return error != cudaSuccess
                ? error
-               : d_launch(kernel, *call, call->record_count * parts, 1, threads, stream, bytes);
+               : d_launch(kernel, *call, call->record_count, 1, threads, stream, bytes);
 }
 
 extern "C" int xci_cuda_gap_check(const xci_cuda_gap_call *call, void *stream) {
-    return call->beside != 0
-               ? launch(k_gap_decode<true, false>, call, BESIDE_THREADS, BESIDE_PARTS, stream)
-               : launch(k_gap_decode<false, false>, call, PLAIN_THREADS, 1, stream);
+    return call->beside != 0 ? launch(k_gap_decode<true, false>, call, BESIDE_THREADS, stream)
+                             : launch(k_gap_decode<false, false>, call, PLAIN_THREADS, stream);
 }
 
 extern "C" int xci_cuda_gap_ready(const xci_cuda_gap_call *call, void *stream) {
-    return call->beside != 0
-               ? launch(k_gap_decode<true, true>, call, BESIDE_THREADS, BESIDE_PARTS, stream)
-               : launch(k_gap_decode<false, true>, call, PLAIN_THREADS, 1, stream);
+    return call->beside != 0 ? launch(k_gap_decode<true, true>, call, BESIDE_THREADS, stream)
+                             : launch(k_gap_decode<false, true>, call, PLAIN_THREADS, stream);
 }

@@ -13,9 +13,7 @@
 #define XCI_PIECE_WORDS (4u * XCI_PIECE_VECTORS)
 #define XCI_TILE_VECTORS (XCI_WARP * XCI_PIECE_VECTORS)
 #define XCI_TILE_BYTES (16u * XCI_TILE_VECTORS)
-#ifndef XCI_TILES
 #define XCI_TILES 2u /* one is looked at while the others are on their way */
-#endif
 
 /* Counts of two classes in the halves of a word. */
 #define XCI_CLASS_PAIRS (XCI_GAP_CLASSES / 2)
