@@ -9,7 +9,7 @@
 
 #include "backend/cuda/cuda_gap_changes.cuh"
 
-#define XCI_CHUNK_THREADS 256u
+#define XCI_CHUNK_THREADS 128u
 #define XCI_CHUNK_WARPS (XCI_CHUNK_THREADS / XCI_WARP)
 
 /* ---- Chunks ---- */

@@ -6,7 +6,9 @@
 #include "backend/cuda/cuda_gap_words.cuh"
 #include "codec/gap_shape.h"
 
-#define XCI_PLAN_BLOCKS 5 /* of a multiprocessor, at least: they wait for memory most of the time */
+/* Blocks of a multiprocessor, at least, without and with classes: they wait for memory mostly. */
+#define XCI_PLAN_BLOCKS 4
+#define XCI_PLAN_OLD_BLOCKS 3
 #define XCI_FOLDED_SYMBOLS 4096u
 
 #define XCI_SAMPLE_SYMBOLS 2848u /* of all widths, with their finest heads */

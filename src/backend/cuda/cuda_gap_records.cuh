@@ -276,7 +276,7 @@ typedef struct xci_gap_recorder {
     xci_gap_ranker ranker;
 } xci_gap_recorder;
 
-__global__ void __launch_bounds__(XCI_CHUNK_THREADS, 3)
+__global__ void __launch_bounds__(XCI_CHUNK_THREADS, 6)
     k_gap_record(xci_cuda_gap_encode_call call, xci_gap_scratch scratch) {
     XCI_SHARED_MEMORY(shared);
     xci_gap_recorder *recorder = (xci_gap_recorder *)shared + d_chunk_warp();

@@ -153,7 +153,7 @@ __device__ __forceinline__ void d_keep_block(const xci_gap_piece *piece, uint64_
 }
 
 template <bool BESIDE>
-__global__ void __launch_bounds__(XCI_CHUNK_THREADS, 4)
+__global__ void __launch_bounds__(XCI_CHUNK_THREADS, 8)
     k_gap_size(xci_cuda_gap_encode_call call, xci_gap_scratch scratch) {
     XCI_SHARED_MEMORY(shared);
     xci_gap_piece piece;

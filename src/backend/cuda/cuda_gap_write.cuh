@@ -281,7 +281,7 @@ __device__ __forceinline__ void d_write_chunk(const xci_cuda_gap_encode_call *ca
 }
 
 template <bool BESIDE>
-__global__ void __launch_bounds__(XCI_CHUNK_THREADS, 4)
+__global__ void __launch_bounds__(XCI_CHUNK_THREADS, 8)
     k_gap_write(xci_cuda_gap_encode_call call, xci_gap_scratch scratch) {
     XCI_SHARED_MEMORY(shared);
     const uint64_t index = d_chunk_index();
