@@ -22,7 +22,7 @@
 #define BLOCK_ROOM 32u /* of each chunk, beyond its block: what aligning blocks takes at most */
 #define SPANS 64u      /* every cut at least halves a piece, of which three are under way */
 #define SLOTS 3u
-/* In the gap codec, of a piece at most: two rounds of thread blocks; each takes 34 KB of scratch. */
+/* In the gap codec, of a piece at most: two rounds of thread blocks; each takes some scratch. */
 #define GAP_GROUPS UINT64_C(1056)
 
 static atomic_uint_fast64_t output_limit = OUTPUT_BYTES;

@@ -57,7 +57,7 @@ xci_feed_memory;
 
 typedef struct xci_feed {
     xci_feed_memory *memory;
-    int32_t plain; /* where the next tile begins, if it can be asked for without looking; else < 0 */
+    int32_t plain; /* where the next tile begins, if it can be asked for unseen; else < 0 */
     uint32_t from; /* the stage to use next */
 } xci_feed;
 
