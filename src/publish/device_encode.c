@@ -15,14 +15,14 @@
 #include "publish/device_shadow.h"
 
 #define OUTPUT_BYTES (UINT64_C(40) << 20) /* of a piece's blocks, unless a group needs more */
-#define PIECE_CHUNKS UINT64_C(65536) /* two milliseconds; fewer cost encode a tenth */
+#define PIECE_CHUNKS UINT64_C(65536)      /* two milliseconds; fewer cost encode a tenth */
 /* The last pieces halve down to this: what the host does with the very last one is waited for. */
 #define LAST_CHUNKS UINT64_C(16384)
 #define BLOCK_ALIGNMENT 16u               /* where apply wants blocks; encode packs them closely */
 #define BLOCK_ROOM 32u /* of each chunk, beyond its block: what aligning blocks takes at most */
 #define SPANS 64u      /* every cut at least halves a piece, of which three are under way */
 #define SLOTS 3u
-/* In the gap codec, of a piece at most: two rounds of thread blocks; each takes some scratch. */
+/* In the gap codec, of a piece at most: two rounds of thread blocks, each with 34 KB of scratch. */
 #define GAP_GROUPS UINT64_C(1056)
 
 static atomic_uint_fast64_t output_limit = OUTPUT_BYTES;
@@ -42,7 +42,7 @@ typedef struct encode_slot {
     xci_device_memory payload;        /* blocks on the host */
     void *encoded, *drained, *kept;   /* events */
     range_span ranges;     /* to book; fewer than were encoded if not all blocks fitted */
-    uint64_t first, count; /* chunks that were encoded */
+    uint64_t first, count; /* chunks that were encoded, by their local numbers */
     uint64_t used;         /* bytes of the blocks to book */
     uint64_t settled;      /* blocks that were listed to be applied */
     bool moved;            /* the shadow by them, and not all of it is booked */
@@ -76,7 +76,8 @@ struct xci_device_encoder {
     range_span spans[SPANS];
     uint32_t span_count;
     bool encodes_gap;        /* whole groups are encoded in the gap codec by the device, */
-    uint64_t gap_groups;     /* so many at most in a piece */
+    uint64_t gap_groups;     /* so many at most in a piece, */
+    uint64_t *gap_first;     /* their first chunks, and where the last one ends */
     xci_device_lists *lists; /* one for each worker, where the host writes from lists; or NULL */
     const encode_slot *booking; /* the piece whose ranges are booked now, or NULL */
 };
@@ -206,6 +207,8 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     TRY(xci_allocate_array(context, xci_max(1, bundle->layout.group_count), sizeof *e->notes,
                            &memory));
     e->notes = memory;
+    TRY(xci_allocate_array(context, e->gap_groups + 1, sizeof *e->gap_first, &memory));
+    e->gap_first = memory;
     if (encoding_of(e)->codec > XORCAST_CODEC_LZ4) {
         TRY(xci_allocate_array(context, xci_context_threads(context), sizeof *e->lists, &memory));
         e->lists = memory;
@@ -268,6 +271,7 @@ void xci_device_encoder_close(xci_device_encoder *e) {
         xci_device_lists_close(context, &e->lists[i]);
     xci_release(context, e->lists);
     xci_release(context, e->notes);
+    xci_release(context, e->gap_first);
     xci_release(context, e);
 }
 
@@ -295,8 +299,22 @@ static void push_span(xci_device_encoder *e, range_span span) {
         e->spans[e->span_count++] = span;
 }
 
+/* Chunks have local numbers: a device has its own alone, one behind the other. Those of a range
+ * follow each other. */
+static uint64_t first_of(const xci_device_encoder *e, const xci_put_range *range) {
+    return xci_local(e->pending->bundle, range->first);
+}
+
+static uint64_t end_of(const xci_device_encoder *e, const xci_put_range *range) {
+    return first_of(e, range) + (range->end - range->first);
+}
+
+static uint8_t **place_of(const xci_device_encoder *e, uint64_t chunk) {
+    return &e->incoming.at[xci_local(e->pending->bundle, chunk)];
+}
+
 static bool is_scattered(const xci_device_encoder *e, uint64_t chunk) {
-    return e->incoming.at[chunk] == NULL || xci_joined(e->pending->bundle, chunk);
+    return *place_of(e, chunk) == NULL || xci_joined(e->pending->bundle, chunk);
 }
 
 static bool has_scattered(const xci_device_encoder *e, const xci_put_range *range) {
@@ -313,24 +331,30 @@ static bool is_whole(const xci_device_encoder *e, const xci_put_range *range) {
 
 /* How many chunks the next piece has at most, of a span whose ranges are there. */
 static uint64_t piece_limit(const xci_device_encoder *e, const range_span *span) {
-    const uint64_t left = e->ranges[span->end - 1].end - e->ranges[span->first].first;
+    const uint64_t left =
+        end_of(e, &e->ranges[span->end - 1]) - first_of(e, &e->ranges[span->first]);
     return xci_min(e->piece_chunks, xci_max(LAST_CHUNKS, left / 2));
 }
 
-/* Ranges that follow each other without a gap, as many as are expected to fit; a group with
- * scattered chunks, for which there is one bounce buffer, goes alone, and so does a part of a group
- * where the device encodes whole ones. */
+/* Whether `next` can be in one piece with the range before it: it follows that one on the device,
+ * is of another group, which nobody else books then, and goes the same way in the gap codec. */
+static bool goes_along(const xci_device_encoder *e, const xci_put_range *next) {
+    return first_of(e, next) == end_of(e, next - 1) && next->group != next[-1].group &&
+           (!e->encodes_gap || is_whole(e, next) == is_whole(e, next - 1));
+}
+
+/* Ranges that follow each other on the device, as many as are expected to fit; a group with
+ * scattered chunks, for which there is one bounce buffer, goes alone. */
 static range_span next_piece(xci_device_encoder *e) {
     range_span *span = &e->spans[e->span_count - 1];
     range_span piece = {span->first, span->first + 1};
     const uint64_t limit = piece_limit(e, span);
-    const uint64_t first = e->ranges[piece.first].first;
+    const uint64_t first = first_of(e, &e->ranges[piece.first]);
     bool scattered = has_scattered(e, &e->ranges[piece.first]);
     while (piece.end < span->end && !scattered) {
         const xci_put_range *next = &e->ranges[piece.end];
-        if (next->first != e->ranges[piece.end - 1].end || next->end - first > limit ||
-            (e->encodes_gap && (piece.end - piece.first == e->gap_groups ||
-                                is_whole(e, next) != is_whole(e, next - 1))))
+        if (!goes_along(e, next) || end_of(e, next) - first > limit ||
+            (e->encodes_gap && piece.end - piece.first == e->gap_groups))
             break;
         scattered = has_scattered(e, next);
         if (scattered)
@@ -345,25 +369,26 @@ static range_span next_piece(xci_device_encoder *e) {
 
 /* ---- To the device ---- */
 
-/* Gives scattered chunks a place in the bounce buffer. */
+/* Gives scattered chunks a place in the bounce buffer: those of a piece of one range. */
 static xorcast_status place_scattered(xci_device_encoder *e, const encode_slot *slot,
                                       bool *any_out) {
-    *any_out = false;
-    for (uint64_t c = slot->first; e->incoming.scattered && c < slot->first + slot->count; c++) {
+    const xci_put_range *range = &e->ranges[slot->ranges.first];
+    *any_out = has_scattered(e, range);
+    for (uint64_t c = range->first; *any_out && c < range->end; c++) {
         if (!is_scattered(e, c))
             continue;
         TRY(xci_device_join_reserve(&e->join));
-        e->incoming.at[c] = xci_device_join_place(&e->join, slot->first, c);
-        *any_out = true;
+        *place_of(e, c) = xci_device_join_place(&e->join, range->first, c);
     }
     return XORCAST_OK;
 }
 
 /* The table is on its way: the host's entries mark what is scattered again. */
 static void unplace_scattered(xci_device_encoder *e, const encode_slot *slot) {
-    for (uint64_t c = slot->first; c < slot->first + slot->count; c++)
-        if (xci_device_join_has(&e->join, e->incoming.at[c]))
-            e->incoming.at[c] = xci_device_incoming_small(&e->incoming, c);
+    const xci_put_range *range = &e->ranges[slot->ranges.first];
+    for (uint64_t c = range->first; c < range->end; c++)
+        if (xci_device_join_has(&e->join, *place_of(e, c)))
+            *place_of(e, c) = xci_device_incoming_small(&e->incoming, c);
 }
 
 /* Small tensors of other devices are copied on their drain streams. */
@@ -376,15 +401,15 @@ static void list_sources(const xci_device_encoder *e, bool packed, xci_join_sour
 }
 
 static xorcast_status gather_scattered(xci_device_encoder *e, const encode_slot *slot) {
-    const uint64_t end = slot->first + slot->count;
+    const xci_put_range *range = &e->ranges[slot->ranges.first];
     xci_join_source sources[XCI_SHARES_MAX];
-    list_sources(e, slot->first >= e->pending->bundle->whole_chunk_count, sources);
-    for (uint64_t c = slot->first; c < end;) {
+    list_sources(e, range->first >= e->pending->bundle->whole_chunk_count, sources);
+    for (uint64_t c = range->first; c < range->end;) {
         uint64_t stop = c;
-        while (stop < end && xci_device_join_has(&e->join, e->incoming.at[stop]))
+        while (stop < range->end && xci_device_join_has(&e->join, *place_of(e, stop)))
             stop++;
         if (stop > c)
-            TRY(xci_device_join_run(&e->join, slot->first, c, stop - c, sources));
+            TRY(xci_device_join_run(&e->join, range->first, c, stop - c, sources));
         c = stop + (stop == c);
     }
     return XORCAST_OK;
@@ -392,7 +417,7 @@ static xorcast_status gather_scattered(xci_device_encoder *e, const encode_slot 
 
 static xci_cuda_encode_call call_of(const xci_device_encoder *e, const encode_slot *slot) {
     const slot_tables on = device_tables(e, slot);
-    const xci_device_map *shadow = xci_device_shadow_map(e->shadow, e->share);
+    const xci_device_map *shadow = xci_device_shadow_home(e->shadow, e->share);
     return (xci_cuda_encode_call){.grid = shadow->grid,
                                   .old_at = shadow->places.direct,
                                   .new_at = (const uint8_t *const *)e->incoming.device_at,
@@ -417,6 +442,22 @@ static bool whole_groups(const xci_device_encoder *e, const encode_slot *slot) {
     return true;
 }
 
+/* Whether no group of another device is between them. */
+static bool without_gap(const xci_device_encoder *e, const encode_slot *slot) {
+    const uint64_t groups =
+        e->ranges[slot->ranges.end - 1].group - e->ranges[slot->ranges.first].group;
+    return groups + 1 == slot->ranges.end - slot->ranges.first;
+}
+
+static xorcast_status start_gap(xci_device_encoder *e, encode_slot *slot,
+                                const xci_cuda_encode_call *call) {
+    const uint64_t count = slot->ranges.end - slot->ranges.first;
+    for (uint64_t i = 0; i < count; i++)
+        e->gap_first[i] = first_of(e, &e->ranges[slot->ranges.first + i]);
+    e->gap_first[count] = slot->first + slot->count;
+    return xci_device_gap_start(&slot->gap, e->context, call, e->gap_first, count, e->compute);
+}
+
 static xorcast_status start_encode(xci_device_encoder *e, encode_slot *slot, bool scattered) {
     xorcast_context *context = e->context;
     const xci_device *device = context->shared->device;
@@ -426,7 +467,7 @@ static xorcast_status start_encode(xci_device_encoder *e, encode_slot *slot, boo
                device->ops->copy(device->handle, e->incoming.table.at + at,
                                  e->incoming.pinned.at + at, slot->count * sizeof(uint8_t *),
                                  e->compute));
-    if (slot->first + slot->count > e->pending->bundle->whole_chunk_count)
+    if (e->ranges[slot->ranges.end - 1].end > e->pending->bundle->whole_chunk_count)
         XCI_DEVICE(context, "order two streams",
                    device->ops->stream_after(device->handle, e->compute, e->gathered));
     if (scattered)
@@ -436,10 +477,7 @@ static xorcast_status start_encode(xci_device_encoder *e, encode_slot *slot, boo
                    device->ops->stream_after(device->handle, e->compute, slot->kept));
     slot->gap.here = e->encodes_gap && whole_groups(e, slot);
     if (slot->gap.here)
-        TRY(xci_device_gap_start(&slot->gap, context, &call,
-                                 e->pending->bundle->group_first +
-                                     e->ranges[slot->ranges.first].group,
-                                 slot->ranges.end - slot->ranges.first, e->compute));
+        TRY(start_gap(e, slot, &call));
     XCI_DEVICE(context, "encode weights", device->ops->encode(device->handle, &call, e->compute));
     slot->moved = e->moves;
     TRY(xci_stream_follow(context, e->sizes, e->compute, e->computed));
@@ -457,8 +495,8 @@ static xorcast_status launch(xci_device_encoder *e) {
     bool scattered;
     encode_slot *slot = &e->slots[e->launched % SLOTS];
     slot->ranges = next_piece(e);
-    slot->first = e->ranges[slot->ranges.first].first;
-    slot->count = e->ranges[slot->ranges.end - 1].end - slot->first;
+    slot->first = first_of(e, &e->ranges[slot->ranges.first]);
+    slot->count = end_of(e, &e->ranges[slot->ranges.end - 1]) - slot->first;
     slot->settled = 0;
     TRY(place_scattered(e, slot, &scattered));
     const xorcast_status status = start_encode(e, slot, scattered);
@@ -485,7 +523,7 @@ static bool settles(const xci_cuda_result *result, bool booked) {
 static void list_range(const xci_device_encoder *e, encode_slot *slot, const xci_put_range *range,
                        bool booked, uint8_t **at) {
     const slot_tables on = host_tables(e, slot);
-    for (uint64_t c = range->first; c < range->end; c++) {
+    for (uint64_t c = first_of(e, range); c < end_of(e, range); c++) {
         const xci_cuda_result *result = &on.results[c - slot->first];
         if (!settles(result, booked))
             continue;
@@ -503,7 +541,7 @@ static xorcast_status apply_listed(xci_device_encoder *e, const encode_slot *slo
     const xci_device *device = context->shared->device;
     const slot_tables from = host_tables(e, slot);
     const settle_place to = place_to_settle(e);
-    const xci_device_map *shadow = xci_device_shadow_map(e->shadow, e->share);
+    const xci_device_map *shadow = xci_device_shadow_home(e->shadow, e->share);
     const uint64_t count = slot->settled - first;
     const xci_cuda_block_call call = {
         .grid = shadow->grid, .places = shadow->places, .blocks = to.blocks, .count = count};
@@ -554,11 +592,13 @@ static xorcast_status cut(xci_device_encoder *e, encode_slot *slot) {
     const slot_tables on = host_tables(e, slot);
     const uint64_t fits = fitting_chunks(e, slot), end = slot->ranges.end;
     uint64_t from = slot->ranges.first;
-    while (!slot->gap.here && from < end && e->ranges[from].end - slot->first <= fits)
+    while (!slot->gap.here && from < end && end_of(e, &e->ranges[from]) - slot->first <= fits)
         from++;
     slot->used = 0;
-    for (uint64_t c = slot->first; from > slot->ranges.first && c < e->ranges[from - 1].end; c++)
-        slot->used += on.results[c - slot->first].block_bytes;
+    const uint64_t booked =
+        from > slot->ranges.first ? end_of(e, &e->ranges[from - 1]) - slot->first : 0;
+    for (uint64_t i = 0; i < booked; i++)
+        slot->used += on.results[i].block_bytes;
     slot->ranges.end = from;
     e->piece_chunks = xci_max(1, xci_min(fits - fits / 8, slot->count / 2));
     push_span(e, (range_span){from, end});
@@ -642,14 +682,15 @@ typedef struct book_job {
  * one. */
 static uint8_t *kept_at(const book_job *job, const xci_put_range *range, uint64_t offset) {
     return job->kept + xci_round_up(offset, BLOCK_ALIGNMENT) +
-           BLOCK_ROOM * (range->first - job->slot->first);
+           BLOCK_ROOM * (first_of(job->e, range) - job->slot->first);
 }
 
-/* Lists a chunk's block for the copy to where it stays; one that has none is listed as nothing. */
-static void list_block(const book_job *job, uint64_t chunk, const xci_cuda_result *result,
+/* Lists the block of a piece's chunk `index` for the copy to where it stays; one that has none is
+ * listed as nothing. */
+static void list_block(const book_job *job, uint64_t index, const xci_cuda_result *result,
                        uint8_t **at) {
     const bool has = result->block_bytes > 0;
-    host_tables(job->e, job->slot).moves[chunk - job->slot->first] = (xci_cuda_move){
+    host_tables(job->e, job->slot).moves[index] = (xci_cuda_move){
         job->slot->output.at + (has ? result->block_offset : 0), *at, result->block_bytes};
     *at += xci_round_up(result->block_bytes, BLOCK_ALIGNMENT);
 }
@@ -659,7 +700,7 @@ static void list_block(const book_job *job, uint64_t chunk, const xci_cuda_resul
 static void take_payload(const book_job *job, const xci_put_range *range, xci_record *record) {
     const xci_device_gap *gap = &job->slot->gap;
     const xci_device_gap_tables host = xci_device_gap_host(gap);
-    const uint64_t first = range->first - job->slot->first;
+    const uint64_t first = first_of(job->e, range) - job->slot->first;
     const xci_cuda_gap_group *group =
         &host.groups[range - &job->e->ranges[job->slot->ranges.first]];
     for (uint32_t i = 0; i < record->block_count; i++) {
@@ -685,8 +726,10 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
     memset(piece, 0, sizeof *piece);
     record->group = range->group;
     record->blocks = worker->blocks;
+    const uint64_t base = first_of(job->e, range) - job->slot->first;
     for (uint64_t c = range->first; c < range->end; c++) {
-        const xci_cuda_result *result = &on.results[c - job->slot->first];
+        const uint64_t index = base + (c - range->first);
+        const xci_cuda_result *result = &on.results[index];
         if (c == range->first)
             xci_bundle_chunk(bundle, c, NULL, &chunk);
         else
@@ -697,7 +740,7 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
             at = job->kept != NULL ? kept_at(job, range, result->block_offset) : NULL;
         }
         if (job->kept != NULL)
-            list_block(job, c, result, &at);
+            list_block(job, index, result, &at);
         if (result->block_bytes == 0)
             continue;
         record->blocks[record->block_count++] =
@@ -754,7 +797,7 @@ static xorcast_status keep_blocks(xci_device_encoder *e, const encode_slot *slot
     xorcast_context *context = e->context;
     const xci_device *device = context->shared->device;
     const slot_tables to = device_tables(e, slot), from = host_tables(e, slot);
-    const uint64_t count = e->ranges[slot->ranges.end - 1].end - slot->first;
+    const uint64_t count = end_of(e, &e->ranges[slot->ranges.end - 1]) - slot->first;
     XCI_DEVICE(context, "copy a table",
                device->ops->copy(device->handle, to.moves, from.moves,
                                  count * sizeof(xci_cuda_move), e->keep));
@@ -772,8 +815,7 @@ static uint8_t *place_to_keep(const xci_device_encoder *e, const encode_slot *sl
     return xci_device_side_take(e->side, e->share, slot->used + (slot->count + 1) * BLOCK_ROOM);
 }
 
-static xorcast_status book_ranges(xci_device_encoder *e, const encode_slot *slot,
-                                  uint8_t *kept) {
+static xorcast_status book_ranges(xci_device_encoder *e, const encode_slot *slot, uint8_t *kept) {
     xci_parts *parts = &e->pending->parts[XCI_FORM_PLAIN];
     const uint64_t range_count = slot->ranges.end - slot->ranges.first;
     /* A part takes a millisecond: too long for a small piece, which is near the end. */
@@ -781,7 +823,7 @@ static xorcast_status book_ranges(xci_device_encoder *e, const encode_slot *slot
     book_job job = {e, slot, kept, hashes ? parts->count - parts->hashed : 0};
     memset(e->notes, 0, range_count * sizeof *e->notes);
     xci_pending_open_records(e->pending, e->ranges[slot->ranges.first].group,
-                             whole_groups(e, slot));
+                             whole_groups(e, slot) && without_gap(e, slot));
     const xorcast_status status =
         xci_pool_run(e->context->shared->pool, job.part_count + range_count, book_item, &job);
     e->pending->open_records = false;
@@ -820,7 +862,7 @@ xorcast_status xci_device_encoder_list(xci_device_encoder *e, uint32_t worker,
     if (encoding_of(e)->old_weights == 0)
         return XORCAST_OK;
     return xci_device_lists_old(&e->lists[worker], e->context, e->pending->bundle, e->shadow,
-                                listed_out, first, count, old_out);
+                                listed_out, e->share, first, count, old_out);
 }
 
 /* The records of a piece, and the shadow and the blocks that stay by what was booked of it. */
