@@ -95,6 +95,7 @@ static void list_blocks(cycle *c) {
     c->call.blocks = device_array<xci_cuda_block>(blocks.size());
     c->call.count = blocks.size();
     c->call.results = device_array<xci_cuda_result>(blocks.size());
+    c->call.notes = device_array<uint32_t>(blocks.size());
 }
 
 static cycle open_cycle(const version_pair &p, const model &m) {
@@ -134,8 +135,8 @@ static void close_cycle(cycle *c) {
           (const void *)c->encode.old_at, (const void *)c->encode.new_at,
           (const void *)c->encode.results, (const void *)c->encode.used_bytes,
           (const void *)c->encode.scratch, (const void *)c->call.blocks,
-          (const void *)c->call.results, (const void *)c->call.gate, (const void *)c->call.progress,
-          (const void *)c->blocks, (const void *)c->moves})
+          (const void *)c->call.results, (const void *)c->call.notes, (const void *)c->call.gate,
+          (const void *)c->call.progress, (const void *)c->blocks, (const void *)c->moves})
         CUDA(cudaFree((void *)at));
 }
 

@@ -5,17 +5,18 @@
  * checked by a full scan. One JSON line a setting; medians.
  *
  *     device_sync [--bytes N] [--rounds N] [--small N | --many N] [--in-host] [--setting NAME]
- *                 [--gpus 1|2] [--link inproc|tcp] [--threads N] [--worst] [--beside]
- *                 [--gap [--old-weights]]
+ *                 [--gpus 1|2 | --spread halves|turns] [--link inproc|tcp] [--threads N] [--worst]
+ *                 [--beside] [--gap [--old-weights]]
  *
  * --small: so many tensors of 40 bytes beside the large ones; --many: so many tensors, of a
  * fiftieth to twice the mean, and no others; --in-host: the shadow in pinned host memory; --gpus 2:
- * the sampler's weights on GPU 1; --worst: the slowest round of each phase too; --beside: stage
- * beside a loop of matrix products on the sampler's GPU, and what it costs the loop; --gap: the gap
- * codec, encoded by the GPU; --old-weights: and beside the old weights. trainer_beyond_bytes is
- * what the publisher has of the GPU besides its shadow: output buffers and blocks kept for
- * subscribers of the process are in it. GPU 0 needs twice the bytes, the sampler's GPU once, and
- * once more for the dense copy. */
+ * the sampler's weights on GPU 1; --spread: both have their weights on two GPUs, the first half of
+ * the tensors on one and the second on the other, or in turns, and read_both is of both GPUs at
+ * once; --worst: the slowest round of each phase too; --beside: stage beside a loop of matrix
+ * products on the sampler's GPU, and what it costs the loop; --gap: the gap codec, encoded by the
+ * GPU; --old-weights: and beside the old weights. trainer_beyond_bytes is what the publisher has of
+ * the GPU besides its shadow: output buffers and blocks kept for subscribers of the process are in
+ * it. GPU 0 needs twice the bytes, the sampler's GPU once, and once more for the dense copy. */
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -52,7 +53,7 @@ typedef struct options {
     uint64_t bytes, small, many;
     unsigned rounds, gpus, threads;
     bool in_host, worst, beside, gap, old_weights;
-    const char *link, *only;
+    const char *link, *only, *spread;
 } options;
 
 static void cuda(cudaError_t error, int line) {
@@ -163,13 +164,19 @@ static __global__ void k_read(const uint4 *a, const uint4 *b, uint64_t count, ui
         *out = sum;
 }
 
-typedef struct weights {
+/* What lies on one GPU, in one piece. */
+typedef struct part {
     int gpu;
+    uint8_t *memory;
+    uint64_t bytes;
+    uint64_t changing; /* bytes that may change */
+} part;
+
+typedef struct weights {
+    std::vector<part> parts;
     std::vector<uint8_t *> at;
     std::vector<uint64_t> bytes;
-    uint8_t *memory;
-    uint64_t total;
-    uint64_t changing, stretch; /* bytes that may change, and in which stretches */
+    uint64_t total, stretch; /* changes come in such stretches */
 } weights;
 
 static std::vector<uint64_t> tensor_bytes(const options *o) {
@@ -184,23 +191,46 @@ static std::vector<uint64_t> tensor_bytes(const options *o) {
     return all;
 }
 
-static void make_weights(weights *w, int gpu, const options *o) {
-    CUDA(cudaSetDevice(gpu));
-    w->gpu = gpu;
-    w->bytes = tensor_bytes(o);
-    for (uint64_t bytes : w->bytes)
-        w->total += bytes;
-    w->total = (w->total + 63) / 64 * 64;
-    w->changing = o->many > 0 ? w->total : o->bytes / TENSOR_BYTES * TENSOR_BYTES;
-    w->stretch = o->many > 0 ? o->bytes / o->many : TENSOR_BYTES;
-    CUDA(cudaMalloc(&w->memory, w->total));
-    k_fill<<<2048, 256>>>((uint64_t *)w->memory, w->total / 8);
+static size_t part_of(const weights *w, size_t tensor, const options *o) {
+    if (w->parts.size() == 1)
+        return 0;
+    return strcmp(o->spread, "turns") == 0 ? tensor % 2 : tensor >= w->bytes.size() / 2;
+}
+
+static void make_part(part *p) {
+    p->bytes = (p->bytes + 63) / 64 * 64;
+    CUDA(cudaSetDevice(p->gpu));
+    CUDA(cudaMalloc(&p->memory, p->bytes));
+    k_fill<<<2048, 256>>>((uint64_t *)p->memory, p->bytes / 8);
     CUDA(cudaDeviceSynchronize());
-    uint8_t *at = w->memory;
-    for (uint64_t bytes : w->bytes) {
-        w->at.push_back(at);
-        at += bytes;
+}
+
+static void make_weights(weights *w, int gpu, const options *o) {
+    w->bytes = tensor_bytes(o);
+    w->stretch = o->many > 0 ? o->bytes / o->many : TENSOR_BYTES;
+    w->parts.resize(*o->spread != 0 ? 2 : 1);
+    for (size_t p = 0; p < w->parts.size(); p++)
+        w->parts[p] = {w->parts.size() == 2 ? (int)p : gpu, NULL, 0, 0};
+    for (size_t i = 0; i < w->bytes.size(); i++) {
+        part *p = &w->parts[part_of(w, i, o)];
+        p->bytes += w->bytes[i];
+        p->changing += w->bytes[i] == SMALL_BYTES ? 0 : w->bytes[i];
     }
+    for (part &p : w->parts) {
+        make_part(&p);
+        w->total += p.bytes;
+    }
+    std::vector<uint64_t> used(w->parts.size(), 0);
+    for (size_t i = 0; i < w->bytes.size(); i++) {
+        const size_t p = part_of(w, i, o);
+        w->at.push_back(w->parts[p].memory + used[p]);
+        used[p] += w->bytes[i];
+    }
+}
+
+static void free_weights(weights *w) {
+    for (part &p : w->parts)
+        CUDA(cudaFree(p.memory));
 }
 
 static xorcast_bundle *make_bundle(xorcast_context *context, const weights *w,
@@ -230,11 +260,14 @@ static xorcast_bundle *make_bundle(xorcast_context *context, const weights *w,
 
 static void change(const weights *w, const setting *s, uint64_t seed) {
     const double most = 281474976710656.0; /* 2^48 */
-    CUDA(cudaSetDevice(w->gpu));
-    k_change<<<2048, 256>>>((uint16_t *)w->memory, w->changing / 2, w->stretch / 2, seed * 1000003,
-                            (uint64_t)(s->rare / s->pages * most),
-                            (uint64_t)(s->often / s->pages * most), (uint64_t)(s->pages * most));
-    CUDA(cudaDeviceSynchronize());
+    for (const part &p : w->parts) {
+        CUDA(cudaSetDevice(p.gpu));
+        k_change<<<2048, 256>>>(
+            (uint16_t *)p.memory, p.changing / 2, w->stretch / 2, seed * 1000003 + (uint64_t)p.gpu,
+            (uint64_t)(s->rare / s->pages * most), (uint64_t)(s->often / s->pages * most),
+            (uint64_t)(s->pages * most));
+        CUDA(cudaDeviceSynchronize());
+    }
 }
 
 /* ---- Measuring ---- */
@@ -244,20 +277,28 @@ static double median(std::vector<double> times) {
     return times[times.size() / 2];
 }
 
-static double bound_ms(const weights *w, uint8_t *other) {
-    static uint4 *out;
-    if (out == NULL)
-        CUDA(cudaMalloc(&out, sizeof *out));
+static double bound_ms(const weights *w, const weights *other) {
+    static uint4 *out[2];
     const double begun = now_ms();
-    k_read<<<132 * 8, 512>>>((const uint4 *)w->memory, (const uint4 *)other, w->total / 16, out);
-    CUDA(cudaDeviceSynchronize());
+    for (size_t p = 0; p < w->parts.size(); p++) {
+        CUDA(cudaSetDevice(w->parts[p].gpu));
+        if (out[p] == NULL)
+            CUDA(cudaMalloc(&out[p], sizeof *out[p]));
+        k_read<<<132 * 8, 512>>>((const uint4 *)w->parts[p].memory,
+                                 (const uint4 *)other->parts[p].memory, w->parts[p].bytes / 16,
+                                 out[p]);
+    }
+    for (const part &p : w->parts) {
+        CUDA(cudaSetDevice(p.gpu));
+        CUDA(cudaDeviceSynchronize());
+    }
     return now_ms() - begun;
 }
 
 /* All weights from the trainer's GPU to the sampler's, as a system without deltas would. */
-static double dense_ms(const weights *from, int gpu, uint8_t *to) {
+static double dense_ms(const part *from, int gpu, uint8_t *to) {
     const double begun = now_ms();
-    CUDA(cudaMemcpyPeerAsync(to, gpu, from->memory, from->gpu, from->total, 0));
+    CUDA(cudaMemcpyPeerAsync(to, gpu, from->memory, from->gpu, from->bytes, 0));
     CUDA(cudaDeviceSynchronize());
     return now_ms() - begun;
 }
@@ -337,10 +378,11 @@ static void report(const setting *s, const options *o, const weights *w,
     xorcast_publisher_get_stats(publisher, &published);
     xorcast_subscriber_get_stats(subscriber, &followed);
     printf("{\"bench\":\"device_sync\",\"setting\":\"%s\",\"gpus\":%u,\"link\":\"%s\","
-           "\"bytes\":%llu,\"tensors\":%zu,\"rounds\":%zu,\"bytes_changed_share\":%.6f,"
+           "\"spread\":\"%s\",\"bytes\":%llu,\"tensors\":%zu,\"rounds\":%zu,\"bytes_changed_"
+           "share\":%.6f,"
            "\"delta_bytes\":%llu,\"encoded_bytes\":%llu",
-           s->name, o->gpus, o->link, (unsigned long long)w->total, w->at.size(), times[PUT].size(),
-           (double)published.delta.counts.bytes_changed / (double)w->total,
+           s->name, o->gpus, o->link, o->spread, (unsigned long long)w->total, w->at.size(),
+           times[PUT].size(), (double)published.delta.counts.bytes_changed / (double)w->total,
            (unsigned long long)published.delta.delta_bytes,
            (unsigned long long)published.delta.chunk_encoded_bytes);
     for (int p = 0; p < PHASES; p++) {
@@ -352,6 +394,8 @@ static void report(const setting *s, const options *o, const weights *w,
     for (int p = 0; p < OPENINGS; p++)
         printf(",\"%s\":%.1f", opening_names[p], opening[p]);
     if (o->gpus == 1)
+        printf(",\"put_of_bound\":%.3f", median(times[BOUND]) / median(times[PUT]));
+    if (o->gpus == 1 && *o->spread == 0)
         printf(",\"audit_of_bound\":%.3f", median(times[BOUND]) / 2 / median(times[AUDIT]));
     printf(",\"engine_chunks\":%llu,\"kernel_chunks\":%llu,\"decoding\":\"%s\"",
            (unsigned long long)followed.decoding.engine_chunks,
@@ -374,19 +418,19 @@ static void run_rounds(const setting *s, const options *o, const weights *traine
                        xorcast_subscriber *subscriber, std::vector<double> times[PHASES]) {
     uint8_t *other = NULL;
     if (o->gpus == 2) {
-        CUDA(cudaSetDevice(trainer->gpu));
-        const cudaError_t near = cudaDeviceEnablePeerAccess(sampler->gpu, 0);
+        CUDA(cudaSetDevice(trainer->parts[0].gpu));
+        const cudaError_t near = cudaDeviceEnablePeerAccess(sampler->parts[0].gpu, 0);
         CUDA(near == cudaErrorPeerAccessAlreadyEnabled ? cudaSuccess : near);
-        CUDA(cudaSetDevice(sampler->gpu));
+        CUDA(cudaSetDevice(sampler->parts[0].gpu));
         CUDA(cudaMalloc(&other, sampler->total));
     }
     for (uint64_t round = 1; round <= o->rounds + 1; round++) {
         double one[PHASES] = {};
         change(trainer, s, round);
         if (o->gpus == 2)
-            one[DENSE] = dense_ms(trainer, sampler->gpu, other);
+            one[DENSE] = dense_ms(&trainer->parts[0], sampler->parts[0].gpu, other);
         else
-            one[BOUND] = bound_ms(trainer, sampler->memory);
+            one[BOUND] = bound_ms(trainer, sampler);
         run_version(publisher, subscriber, o, round, one);
         for (int p = 0; p < PHASES && round > 1; p++) /* the first one warms up */
             times[p].push_back(one[p]);
@@ -432,12 +476,12 @@ static void measure(const setting *s, const options *o) {
     xorcast_bundle_destroy(to);
     for (int i = 0; i < 2; i++)
         xorcast_context_destroy(contexts[i]);
-    CUDA(cudaFree(trainer.memory));
-    CUDA(cudaFree(sampler.memory));
+    free_weights(&trainer);
+    free_weights(&sampler);
 }
 
 int main(int count, char **arguments) {
-    options o = {16ull << 30, 1000, 0, 11, 1, 0, false, false, false, false, "inproc", ""};
+    options o = {16ull << 30, 1000, 0, 11, 1, 0, false, false, false, false, "inproc", "", ""};
     for (int i = 1; i < count; i++) {
         const bool value = i + 1 < count;
         if (strcmp(arguments[i], "--bytes") == 0 && value)
@@ -452,6 +496,8 @@ int main(int count, char **arguments) {
             o.only = arguments[++i];
         else if (strcmp(arguments[i], "--gpus") == 0 && value)
             o.gpus = strtoul(arguments[++i], NULL, 10) == 2 ? 2 : 1;
+        else if (strcmp(arguments[i], "--spread") == 0 && value)
+            o.spread = arguments[++i];
         else if (strcmp(arguments[i], "--link") == 0 && value)
             o.link = arguments[++i];
         else if (strcmp(arguments[i], "--threads") == 0 && value)

@@ -253,8 +253,8 @@ static void pieces(bench *b, mask_kind kind) {
         printf("{\"row\":\"pieces\",\"bytes\":%llu,\"mix\":%d,\"clustered\":%d,"
                "\"share_of_elements\":%g,\"move\":%u,\"right\":%d,\"ms\":%.3f,"
                "\"bound_ms\":%.3f,\"of_bound\":%.3f}\n",
-               (unsigned long long)p.bytes, kind.mix, kind.clustered, kind.elements, move, right, ms,
-               bound_ms, bound_ms / ms);
+               (unsigned long long)p.bytes, kind.mix, kind.clustered, kind.elements, move, right,
+               ms, bound_ms, bound_ms / ms);
         fflush(stdout);
     }
     free_plan(&p);
@@ -274,8 +274,7 @@ static void rows_shifted(bench *b) {
     bench shifted = *b;
     shifted.bytes = bytes - 4096;
     set_kind(b, {0, 0.01, false, false}, bytes);
-    const double bound_ms =
-        read_bound_ms(b->old_bytes, b->new_bytes, shifted.bytes, b->rounds);
+    const double bound_ms = read_bound_ms(b->old_bytes, b->new_bytes, shifted.bytes, b->rounds);
     for (uint32_t shift : shifts) {
         shifted.new_bytes = b->new_bytes + shift;
         plan p = plan_one(&shifted, b->old_bytes + shift, shifted.bytes, 65536);

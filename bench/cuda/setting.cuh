@@ -96,6 +96,7 @@ static step make_step(const model &m) {
     s.call.places.direct = to_device(direct);
     make_blocks(m, &s);
     s.call.results = device_array<xci_cuda_result>(s.block_count);
+    s.call.notes = device_array<uint32_t>(s.block_count);
     s.call.progress = device_array<uint64_t>(1);
     CUDA(cudaMemset(s.call.progress, 0, sizeof *s.call.progress));
     uint32_t *const gate = device_array<uint32_t>(1);
@@ -132,7 +133,7 @@ static void free_step(step *s) {
          {(const void *)s->mask_chunks, (const void *)s->rules, (const void *)s->stream,
           (const void *)s->call.places.direct, (const void *)s->call.places.window_first,
           (const void *)s->call.places.windows, (const void *)s->call.blocks,
-          (const void *)s->call.results, (const void *)s->call.gate,
+          (const void *)s->call.results, (const void *)s->call.notes, (const void *)s->call.gate,
           (const void *)s->call.progress})
         CUDA(cudaFree((void *)at));
 }

@@ -6,10 +6,21 @@
 
 /* ---- Opening ---- */
 
+static xorcast_status not_opened(xorcast_context *context, const xci_device_ops *ops,
+                                 int32_t ordinal, int error) {
+    const xorcast_status status =
+        ops->error_is_memory(error) ? XORCAST_NO_DEVICE_MEMORY : XORCAST_DEVICE_FAILED;
+    (void)xci_fail_device(context, status, error, "device %d of %s could not be opened: %s",
+                          ordinal, ops->name, ops->error_text(error));
+    return status;
+}
+
 static xorcast_status check_ordinal(xorcast_context *context, const xci_device_ops *ops,
                                     int32_t ordinal) {
     uint32_t count;
     const int error = ops->count(&count);
+    if (error != 0 && context->shared->account->device != NULL) /* there are some */
+        return not_opened(context, ops, ordinal, error);
     if (error != 0)
         FAIL(context, XORCAST_UNSUPPORTED,
              "the backend %s finds no driver or no GPU: %s; use the backend cpu, or install a "
@@ -41,11 +52,7 @@ xorcast_status xci_device_open(xorcast_context *context) {
         ops->close(device->handle);
     if (error != 0) {
         xci_release(context, device);
-        const xorcast_status status =
-            ops->error_is_memory(error) ? XORCAST_NO_DEVICE_MEMORY : XORCAST_DEVICE_FAILED;
-        (void)xci_fail_device(context, status, error, "device %d of %s could not be opened: %s",
-                              ordinal, ops->name, ops->error_text(error));
-        return status;
+        return not_opened(context, ops, ordinal, error);
     }
     shared->device = device;
     shared->device_backend = ops->name;
@@ -99,14 +106,14 @@ static xorcast_status allocate(xorcast_context *context, allocator from, uint64_
     *memory_out = (xci_device_memory){NULL, 0};
     if (bytes == 0)
         return XORCAST_OK;
-    if (!count_device(shared, bytes))
+    if (!count_device(shared->account, bytes))
         FAIL(context, XORCAST_NO_DEVICE_MEMORY,
              "%llu bytes more would pass the device limit of %llu; raise device_limit_bytes",
              (unsigned long long)bytes, (unsigned long long)shared->options.device_limit_bytes);
     const xorcast_status status =
         xci_device_result(context, from(shared->device->handle, bytes, &memory), "give memory");
     if (status < 0) {
-        atomic_fetch_sub(&shared->device_now_bytes, bytes);
+        atomic_fetch_sub(&shared->account->device_now_bytes, bytes);
         return status;
     }
     *memory_out = (xci_device_memory){memory, bytes};
@@ -135,7 +142,7 @@ void xci_device_release(xorcast_context *context, xci_device_memory *memory) {
     if (memory->at == NULL)
         return;
     note_loss(context, shared->device->ops->release(shared->device->handle, memory->at));
-    atomic_fetch_sub(&shared->device_now_bytes, memory->bytes);
+    atomic_fetch_sub(&shared->account->device_now_bytes, memory->bytes);
     *memory = (xci_device_memory){NULL, 0};
 }
 
@@ -177,17 +184,17 @@ void xci_pinned_release(xorcast_context *context, xci_device_memory *memory) {
     *memory = (xci_device_memory){NULL, 0};
 }
 
-xorcast_status xci_device_owns(xorcast_context *context, xci_device_stretch *known,
-                               const void *address, bool *owns_out) {
+xorcast_status xci_device_owner(xorcast_context *context, xci_device_stretch *known,
+                                const void *address, int32_t *ordinal_out) {
     const xci_device *device = context->shared->device;
     const uintptr_t at = (uintptr_t)address;
-    uint64_t bytes;
+    xci_device_stretch found = {.begin = at};
     if (at < known->begin || at - known->begin >= known->bytes) {
         XCI_DEVICE(context, "look up an address",
-                   device->ops->owns(device->handle, address, &bytes));
-        *known = (xci_device_stretch){at, bytes};
+                   device->ops->owner(device->handle, address, &found.ordinal, &found.bytes));
+        *known = found;
     }
-    *owns_out = known->bytes > 0;
+    *ordinal_out = known->bytes > 0 ? known->ordinal : XCI_NO_DEVICE;
     return XORCAST_OK;
 }
 

@@ -1,7 +1,8 @@
 /* Devices: memory, streams and batched operations of a GPU, as one table of C functions without any
  * type of a vendor. A plug-in fills the table (backend/cuda/cuda_device.c; plugin.c loads it at run
- * time), a test may bring a stand-in of its own. The context owns at most one open device and the
- * account of what was allocated there.
+ * time), a test may bring a stand-in of its own. A context owns at most one open device
+ * and the account of what was allocated there; for more devices there are contexts beside it
+ * (base/context.h).
  *
  * Rules of the table:
  *   result      Every call that can fail returns 0 or the device's own number. xci_device_result
@@ -49,6 +50,8 @@ typedef struct xci_decompress_job {
 #define XCI_DECOMPRESS_LZ4 4u
 #define XCI_ENGINE_DRIVER 12080u /* drivers before it do not know the engine */
 
+#define XCI_NO_DEVICE (-1)
+
 typedef struct xci_device_ops {
     uint32_t abi, table_bytes; /* XCI_DEVICE_ABI, sizeof(xci_device_ops): checked when loaded */
     const char *name;          /* of the backend: "cuda" */
@@ -59,8 +62,9 @@ typedef struct xci_device_ops {
     int (*open)(int ordinal, void **device_out);
     void (*close)(void *device);
     int (*describe)(void *device, xci_device_about *about_out);
-    /* How many bytes an allocation of this device has from an address on; 0: it is none of its. */
-    int (*owns)(void *device, const void *address, uint64_t *bytes_out);
+    /* Whose memory an address is, of any device of the table: its number, or XCI_NO_DEVICE, and
+     * how many bytes the allocation has from there on. */
+    int (*owner)(void *device, const void *address, int32_t *ordinal_out, uint64_t *bytes_out);
 
     /* 256-byte aligned, uninitialised. Release waits for work that uses it. */
     int (*allocate)(void *device, uint64_t bytes, void **memory_out);
@@ -92,9 +96,11 @@ typedef struct xci_device_ops {
     /* Any memory on either side; the bytes are there when it returns. Does not wait for other
      * streams. */
     int (*copy_now)(void *device, void *to, const void *from, uint64_t bytes);
-    /* From memory of another device of the same table; `stream` is of `device`, where `to` lies. */
-    int (*copy_peer)(void *device, void *to, void *from_device, const void *from, uint64_t bytes,
-                     void *stream);
+    /* From memory of another device of the same table, or of this one; `stream` is of `device`. All
+     * addresses and sizes are multiples of 16. `moves` lie in pinned memory, and stay as they are
+     * until the work is done. */
+    int (*copy_peer_many)(void *device, void *from_device, const xci_cuda_move *moves,
+                          uint64_t count, void *stream);
     int (*fill)(void *device, void *to, uint8_t value, uint64_t bytes, void *stream);
 
     /* One batch for the Decompression Engine. `jobs` stay as they are until the work is done. After
@@ -170,14 +176,16 @@ xorcast_status xci_device_reserve(xorcast_context *context, xci_device_memory *m
 /* Why the Decompression Engine cannot decode LZ4 here, in words, or what it can; true: it can. */
 bool xci_engine_words(const xci_device_about *about, char *words, size_t bytes);
 
-/* A stretch of memory that the device is known to own; zeroed: none yet. Tensors that lie beside
- * each other are looked up once. */
+/* A stretch of memory whose device is known; zeroed: none yet. Tensors that lie beside each other
+ * are looked up once. */
 typedef struct xci_device_stretch {
     uintptr_t begin;
     uint64_t bytes;
+    int32_t ordinal;
 } xci_device_stretch;
-xorcast_status xci_device_owns(xorcast_context *context, xci_device_stretch *known,
-                               const void *address, bool *owns_out);
+/* As `owner` of the table, which every context with an open device can ask. */
+xorcast_status xci_device_owner(xorcast_context *context, xci_device_stretch *known,
+                                const void *address, int32_t *ordinal_out);
 
 /* Both close what is open and set it to NULL; a stream is waited for. */
 void xci_stream_close(xorcast_context *context, void **stream);

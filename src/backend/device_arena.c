@@ -3,12 +3,14 @@
 
 #include "base/bytes.h"
 
-/* Steps double up to this, so that no more than this is taken beyond what is used. */
+/* Steps double up to this, so that no more than this is taken beyond what is used; where it is
+ * known how much will be, what is beyond it is little. */
 #define STEP_MIN (UINT64_C(1) << 20)
 #define STEP_MAX (UINT64_C(32) << 20)
+#define STEP_BEYOND (UINT64_C(64) << 10)
 
 void xci_device_arena_open(xci_device_arena *arena, xorcast_context *context) {
-    *arena = (xci_device_arena){.context = context};
+    *arena = (xci_device_arena){.context = context, .step_most = STEP_MAX};
 }
 
 void xci_device_arena_close(xci_device_arena *arena) {
@@ -20,8 +22,18 @@ void xci_device_arena_close(xci_device_arena *arena) {
     *arena = (xci_device_arena){0};
 }
 
+/* Keeps the first `kept` segments. */
+static void release_from(xci_device_arena *arena, uint64_t kept) {
+    while (arena->segment_count > kept) {
+        xci_device_memory *last = &arena->segments[--arena->segment_count];
+        arena->total_bytes -= last->bytes;
+        xci_device_release(arena->context, last);
+    }
+}
+
 static xorcast_status add_segment(xci_device_arena *arena, uint64_t bytes) {
-    const uint64_t step = xci_min(xci_max(arena->total_bytes, STEP_MIN), STEP_MAX);
+    const uint64_t step = xci_min(xci_max(arena->total_bytes, STEP_MIN), arena->step_most);
+    const uint64_t likely = arena->likely - xci_min(arena->likely, arena->total_bytes);
     void *memory = arena->segments;
     const xorcast_status status =
         xci_reserve(arena->context, &memory, &arena->capacity_bytes,
@@ -29,8 +41,7 @@ static xorcast_status add_segment(xci_device_arena *arena, uint64_t bytes) {
     arena->segments = memory;
     TRY(status);
     xci_device_memory *segment = &arena->segments[arena->segment_count];
-    const uint64_t likely = arena->segment_count == 0 ? arena->likely : 0;
-    const uint64_t size = xci_max(xci_max(bytes, step), likely);
+    const uint64_t size = xci_max(bytes, likely > 0 ? likely : step);
     TRY(arena->for_engine ? xci_engine_allocate(arena->context, size, segment)
                           : xci_device_allocate(arena->context, size, segment));
     arena->total_bytes += segment->bytes;
@@ -38,11 +49,30 @@ static xorcast_status add_segment(xci_device_arena *arena, uint64_t bytes) {
     return XORCAST_OK;
 }
 
+void xci_device_arena_expect(xci_device_arena *arena, uint64_t bytes) {
+    const uint64_t most = xci_max(bytes, arena->last_taken);
+    /* What is too small would stay beside what comes in one piece. */
+    if (arena->total_bytes < most)
+        release_from(arena, 0);
+    /* The next version finds room too. */
+    arena->likely = most + most / 512;
+    arena->step_most = STEP_BEYOND;
+}
+
+uint64_t xci_device_arena_room(const xci_device_arena *arena) {
+    return arena->open < arena->segment_count ? arena->segments[arena->open].bytes - arena->used
+                                              : 0;
+}
+
 xorcast_status xci_device_arena_take(xci_device_arena *arena, uint64_t bytes, uint8_t **at_out) {
     const uint64_t whole = xci_round_up(bytes, 256);
     while (arena->open < arena->segment_count &&
            arena->segments[arena->open].bytes - arena->used < whole) {
-        arena->open++;
+        const bool last = arena->open + 1 == arena->segment_count;
+        if (last && arena->used == 0) /* kept, and too small */
+            release_from(arena, arena->open);
+        else
+            arena->open++;
         arena->used = 0;
     }
     if (arena->open == arena->segment_count)
@@ -56,12 +86,8 @@ xorcast_status xci_device_arena_take(xci_device_arena *arena, uint64_t bytes, ui
 void xci_device_arena_reset(xci_device_arena *arena) {
     const bool fits =
         arena->segment_count == 1 && arena->total_bytes <= xci_max(2 * arena->taken, STEP_MIN);
-    const uint64_t kept = fits && arena->taken > 0 ? 1 : 0;
-    while (arena->segment_count > kept) {
-        xci_device_memory *last = &arena->segments[--arena->segment_count];
-        arena->total_bytes -= last->bytes;
-        xci_device_release(arena->context, last);
-    }
+    release_from(arena, fits && arena->taken > 0 ? 1 : 0);
+    arena->last_taken = arena->taken;
     arena->likely = arena->taken + arena->taken / 64; /* versions are about as large as the last */
     arena->open = arena->used = arena->taken = 0;
 }

@@ -56,6 +56,7 @@ xorcast_status xorcast_context_create(const xorcast_context_options *options,
     xci_shared *shared = calloc(1, sizeof *shared);
     if (shared == NULL)
         return XORCAST_NO_HOST_MEMORY;
+    shared->account = shared;
     shared->options = *options;
     if (shared->options.threads == 0)
         shared->options.threads = cpu_count();
@@ -90,17 +91,30 @@ xorcast_status xorcast_context_create(const xorcast_context_options *options,
     return XORCAST_OK;
 }
 
+/* Gives up the context's reference; the last one frees. */
+static void drop_shared(xorcast_context *context) {
+    xci_shared *shared = context->shared;
+    xci_shared *account = shared->account;
+    if (atomic_fetch_sub(&shared->references, 1) != 1)
+        return;
+    if (account == shared)
+        xci_pool_destroy(context, shared->pool);
+    xci_device_close(context);
+    if (account != shared) { /* the rest is the other's, which has counted this as a reference */
+        context->shared = account;
+        free(shared);
+        drop_shared(context);
+        return;
+    }
+    xci_keep(context, 0);
+    pthread_mutex_destroy(&shared->kept.lock);
+    free(shared);
+}
+
 void xorcast_context_destroy(xorcast_context *context) {
     if (context == NULL)
         return;
-    xci_shared *shared = context->shared;
-    if (atomic_fetch_sub(&shared->references, 1) == 1) {
-        xci_pool_destroy(context, shared->pool);
-        xci_device_close(context);
-        xci_keep(context, 0);
-        pthread_mutex_destroy(&shared->kept.lock);
-        free(shared);
-    }
+    drop_shared(context);
     pthread_mutex_destroy(&context->lock);
     free(context);
 }
@@ -111,6 +125,33 @@ xorcast_status xci_context_fork(xorcast_context *context, xorcast_context **fork
         FAIL(context, XORCAST_NO_HOST_MEMORY, "no memory for a context; free some and try again");
     atomic_fetch_add(&context->shared->references, 1);
     *fork_out = fork;
+    return XORCAST_OK;
+}
+
+xorcast_status xci_context_beside(xorcast_context *context, int32_t device,
+                                  xorcast_context **beside_out) {
+    xci_shared *account = context->shared->account;
+    xci_shared *shared = calloc(1, sizeof *shared);
+    xorcast_context *beside = shared != NULL ? context_over(shared) : NULL;
+    if (beside == NULL) {
+        free(shared);
+        FAIL(context, XORCAST_NO_HOST_MEMORY, "no memory for a context; free some and try again");
+    }
+    shared->account = account;
+    shared->options = account->options;
+    shared->options.device = device;
+    shared->pool = account->pool;
+    shared->backend = account->backend;
+    shared->device_backend = account->device_backend;
+    atomic_init(&shared->references, 1);
+    atomic_fetch_add(&account->references, 1);
+    beside->reports_to = context;
+    const xorcast_status status = xci_device_open(beside);
+    if (status < 0) {
+        xorcast_context_destroy(beside);
+        return status;
+    }
+    *beside_out = beside;
     return XORCAST_OK;
 }
 
@@ -144,10 +185,16 @@ const xci_failure *xci_thread_failure(void) {
     return &thread_failure;
 }
 
+static xorcast_context *recorder_of(xorcast_context *context) {
+    while (context->reports_to != NULL)
+        context = context->reports_to;
+    return context;
+}
+
 void xci_record_again(const xci_failure *failure) {
-    xorcast_context *context = failure->context;
-    if (context == NULL)
+    if (failure->context == NULL)
         return;
+    xorcast_context *context = recorder_of(failure->context);
     pthread_mutex_lock(&context->lock);
     context->error = failure->error;
     pthread_mutex_unlock(&context->lock);
@@ -195,12 +242,14 @@ xorcast_status xci_fail_from(xorcast_context *context, xorcast_status status,
 void xci_error_copy(xorcast_context *to, xorcast_context *from) {
     xorcast_error error;
     xorcast_last_error(from, &error);
+    to = recorder_of(to);
     pthread_mutex_lock(&to->lock);
     to->error = error;
     pthread_mutex_unlock(&to->lock);
 }
 
 void xorcast_last_error(xorcast_context *context, xorcast_error *error_out) {
+    context = recorder_of(context);
     pthread_mutex_lock(&context->lock);
     *error_out = context->error;
     pthread_mutex_unlock(&context->lock);

@@ -23,6 +23,7 @@ struct xci_device;
 
 /* Shared by a context and its forks. */
 typedef struct xci_shared {
+    struct xci_shared *account; /* whose counters and kept blocks count: its own, or another's */
     xorcast_context_options options;
     atomic_uint_fast64_t now_bytes, high_water_bytes;
     xci_kept kept; /* released large blocks, counted in now_bytes */
@@ -38,6 +39,7 @@ typedef struct xci_shared {
 
 struct xorcast_context {
     xci_shared *shared;
+    xorcast_context *reports_to; /* NULL: it has a failure record of its own */
     pthread_mutex_t lock; /* guards `error`: pool workers record failures too */
     xorcast_error error;
 };
@@ -45,6 +47,12 @@ struct xorcast_context {
 /* A second context over the same allocator, pool, log and backend with a failure record of its
  * own, for a thread of the library. Freed by xorcast_context_destroy. */
 xorcast_status xci_context_fork(xorcast_context *context, xorcast_context **fork_out);
+
+/* A context for another device of the same backend: allocator, pool, log and account are those of
+ * `context`, which its failures are recorded in, and which outlives it. It opens its device at
+ * once. */
+xorcast_status xci_context_beside(xorcast_context *context, int32_t device,
+                                  xorcast_context **beside_out);
 
 uint32_t xci_context_threads(const xorcast_context *context);
 

@@ -50,8 +50,9 @@ static void free_block(xci_shared *shared, void *memory) {
 /* False: there was nothing to free. */
 static bool shrink_kept(xorcast_context *context, uint64_t limit) {
     bool freed = false;
-    for (void *memory; (memory = xci_kept_shrink(&context->shared->kept, limit)) != NULL;) {
-        free_block(context->shared, memory);
+    for (void *memory;
+         (memory = xci_kept_shrink(&context->shared->account->kept, limit)) != NULL;) {
+        free_block(context->shared->account, memory);
         freed = true;
     }
     return freed;
@@ -62,7 +63,7 @@ void xci_keep(xorcast_context *context, uint64_t bytes) {
 }
 
 xorcast_status xci_account(xorcast_context *context, uint64_t bytes) {
-    xci_shared *shared = context->shared;
+    xci_shared *shared = context->shared->account;
     if (count_bytes(shared, bytes))
         return XORCAST_OK;
     (void)shrink_kept(context, 0); /* another thread may have done it: counted again in any case */
@@ -74,7 +75,7 @@ xorcast_status xci_account(xorcast_context *context, uint64_t bytes) {
 }
 
 void xci_unaccount(xorcast_context *context, uint64_t bytes) {
-    atomic_fetch_sub(&context->shared->now_bytes, bytes);
+    atomic_fetch_sub(&context->shared->account->now_bytes, bytes);
 }
 
 static void *system_allocate(const xorcast_context_options *options, uint64_t bytes, bool zeroed) {
@@ -100,7 +101,7 @@ static xorcast_status allocate(xorcast_context *context, uint64_t bytes, bool ze
         *memory_out = NULL;
         return XORCAST_OK;
     }
-    xci_shared *shared = context->shared;
+    xci_shared *shared = context->shared->account;
     uint64_t whole;
     if (!xci_add(bytes, 2 * ALIGNMENT, &whole) || whole > SIZE_MAX / 2)
         FAIL(context, XORCAST_NO_HOST_MEMORY, "%llu bytes are more than any machine has",
@@ -170,7 +171,7 @@ xorcast_status xci_grow(xorcast_context *context, void *pointer_to, uint64_t *ca
 void xci_release(xorcast_context *context, void *memory) {
     if (memory == NULL)
         return;
-    xci_shared *shared = context->shared;
+    xci_shared *shared = context->shared->account;
     if (!xci_kept_put(&shared->kept, memory, header_of(memory)->bytes))
         free_block(shared, memory);
 }
@@ -189,8 +190,9 @@ xorcast_status xci_copy_string(xorcast_context *context, const char *text, char 
 }
 
 void xorcast_context_memory(xorcast_context *context, xorcast_memory *memory_out) {
-    memory_out->now_bytes = atomic_load(&context->shared->now_bytes);
-    memory_out->high_water_bytes = atomic_load(&context->shared->high_water_bytes);
-    memory_out->device_now_bytes = atomic_load(&context->shared->device_now_bytes);
-    memory_out->device_high_water_bytes = atomic_load(&context->shared->device_high_water_bytes);
+    const xci_shared *shared = context->shared->account;
+    memory_out->now_bytes = atomic_load(&shared->now_bytes);
+    memory_out->high_water_bytes = atomic_load(&shared->high_water_bytes);
+    memory_out->device_now_bytes = atomic_load(&shared->device_now_bytes);
+    memory_out->device_high_water_bytes = atomic_load(&shared->device_high_water_bytes);
 }

@@ -8,8 +8,8 @@
 #include "base/arena.h"
 #include "base/bytes.h"
 #include "base/digest.h"
-#include "bundle/device_map.h"
 #include "bundle/seal.h"
+#include "bundle/shares.h"
 
 static bool power_of_two_in(uint64_t value, uint64_t low, uint64_t high) {
     return value >= low && value <= high && (value & (value - 1)) == 0;
@@ -63,7 +63,7 @@ void xorcast_bundle_destroy(xorcast_bundle *bundle) {
     }
     void *const parts[] = {bundle->tensors, bundle->aliases,  bundle->whole,        bundle->packed,
                            bundle->segments, bundle->packed_first, bundle->group_first};
-    xci_device_map_close(bundle->map);
+    xci_shares_close(bundle);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         xci_release(context, parts[i]);
     xci_arena_destroy(bundle->arena);
@@ -236,7 +236,8 @@ static xorcast_status add_boxes(xorcast_bundle *bundle, const xorcast_tensor *te
                                         box->data,
                                         -1,
                                         NULL,
-                                        0};
+                                        0,
+                                        XCI_NO_DEVICE};
         if (!replica)
             counted += box->row_count * box->column_bytes;
     }
@@ -268,20 +269,18 @@ static xorcast_status add_alias(xorcast_bundle *bundle, const xorcast_tensor *te
     return xci_bundle_list_alias(bundle, name, target);
 }
 
-/* What a device adds: its memory must be the context's device's, and since a word is read at once
- * there, rows that do not follow each other must be whole words. */
+/* What a device adds: its memory must be that of a device of the context's backend, and since a
+ * word is read at once there, rows that do not follow each other must be whole words. */
 static xorcast_status check_device(xorcast_bundle *bundle, const xci_tensor *copy) {
     xorcast_context *context = bundle->context;
-    const xci_device *device = context->shared->device;
     for (uint32_t i = 0; i < copy->region_count; i++) {
-        const xci_region *region = &copy->regions[i];
-        bool owns;
-        TRY(xci_device_owns(context, &bundle->owned, region->data, &owns));
-        if (!owns)
+        xci_region *region = &copy->regions[i];
+        TRY(xci_device_owner(context, &bundle->owned, region->data, &region->device));
+        if (region->device == XCI_NO_DEVICE)
             FAIL(context, XORCAST_BAD_ARGUMENT,
-                 "tensor %s does not lie in memory of device %d; use its memory, or memory_kind "
-                 "XORCAST_MEMORY_HOST",
-                 copy->name, device->ordinal);
+                 "tensor %s does not lie in memory of a device of %s; use such memory, or "
+                 "memory_kind XORCAST_MEMORY_HOST",
+                 copy->name, context->shared->device->ops->name);
         if (region->row_count > 1 && region->pitch_bytes != region->column_bytes &&
             (copy->row_bytes % 8 != 0 || region->pitch_bytes % 8 != 0))
             FAIL(context, XORCAST_UNSUPPORTED,
@@ -391,7 +390,7 @@ xorcast_status xorcast_bundle_seal(xorcast_bundle *bundle, xorcast_layout *layou
     TRY(xci_seal_fingerprint(bundle));
     xci_seal_costs(bundle);
     if (bundle->on_device) {
-        TRY(xci_device_map_open(bundle, bundle, &bundle->map));
+        TRY(xci_shares_open(bundle));
         xci_seal_device_costs(bundle);
     }
     bundle->sealed = true;

@@ -30,8 +30,8 @@
 typedef enum xci_kind {
     /* The first two have addresses. */
     XCI_KIND_HOST,
-    XCI_KIND_DEVICE, /* of the context's device: `data` is an address there */
-    XCI_KIND_FILE, /* read in pieces with pread: no mapping to be cut under our feet */
+    XCI_KIND_DEVICE, /* `data` is an address on `device` */
+    XCI_KIND_FILE,   /* read in pieces with pread: no mapping to be cut under our feet */
     /* bytes that are all zero and stand nowhere: the base of a tensor that is sent whole */
     XCI_KIND_ZERO
 } xci_kind;
@@ -45,6 +45,7 @@ typedef struct xci_region {
     int fd;             /* FILE: the descriptor stays the caller's */
     const char *path;   /* FILE: for messages */
     uint64_t offset;    /* FILE: of the box's first byte */
+    int32_t device;     /* DEVICE: its number */
 } xci_region;
 
 typedef struct xci_tensor {
@@ -73,7 +74,12 @@ struct xorcast_bundle {
     bool sealed, complete; /* complete: every tensor is counted */
     bool on_device;        /* all tensors lie in device memory */
     xci_device_stretch owned;   /* where the tensor that was added last lies */
-    struct xci_device_map *map; /* then, once sealed: the grid as the device has it */
+    /* Then, once sealed, what lies on each device (shares.h); */
+    xorcast_bundle **shares;
+    uint32_t share_count;
+    uint8_t *homes; /* for each chunk; NULL: there is one share */
+    /* of a share: the grid as the context's device has it, and where its chunks are */
+    struct xci_device_map *map;
     uint32_t chunk_log2;
     uint64_t group_bytes;
     xorcast_layout layout;

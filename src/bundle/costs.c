@@ -21,14 +21,18 @@
 #define PIECE_SCRATCH (UINT64_C(288) << 20)
 #define PIECE_TABLES (UINT64_C(112) * 65536)
 #define KEPT_SHARE 16u /* of the weights, for subscribers in the process */
-#define BATCH_PAYLOAD                                                                              \
-    (UINT64_C(36) << 20) /* blocks of a batch that is loaded, of three at a time */
-#define BATCH_TABLES (UINT64_C(200) * 73728) /* 112 of them where there are gap blocks */
-#define OWN_BATCH (UINT64_C(5) << 20)        /* of blocks that go back, three at a time */
+/* A batch that is loaded, of four at a time and one that the host had to make ready. */
+#define BATCHES 5u
+#define BATCH_PAYLOAD (UINT64_C(24) << 20)
+#define BATCH_BLOCKS UINT64_C(131072)
+#define BATCH_PINNED 200u /* of a block, 112 of them where there are gap blocks */
+#define BATCH_DEVICE 140u /* likewise, and 24 where the list of a version is not in one piece */
+#define OWN_BATCH (UINT64_C(6) << 20)        /* of blocks that are applied at once */
 #define ENGINE_WINDOW (UINT64_C(33) << 20)   /* masks, where there is a Decompression Engine */
 #define SCAN_BYTES (UINT64_C(1) << 20)
 #define DEVICE_ROUNDING UINT64_C(65536)
 #define DEVICE_TENSOR 96u /* alignment in the shadow, copies of a small one */
+#define SHARE_TENSOR 256u /* of a share and of its shadow: tensors, and a run of each */
 #define DEVICE_CHUNK 48u  /* addresses of its old and new bytes */
 
 static uint64_t worker_bytes(const xorcast_bundle *bundle) {
@@ -56,6 +60,13 @@ void xci_seal_costs(xorcast_bundle *bundle) {
                                layout->group_count * GROUP_STATE + threads * worker_bytes(bundle);
 }
 
+/* Of the tables of a shadow's share, which describe its chunks themselves: a segment for each, and
+ * one for each small tensor. */
+static uint64_t map_bytes(const xorcast_bundle *bundle) {
+    return bundle->layout.chunk_count * (sizeof(xci_cuda_chunk) + sizeof(xci_cuda_segment) + 16) +
+           bundle->packed_count * sizeof(xci_cuda_segment) + DEVICE_ROUNDING;
+}
+
 void xci_seal_device_costs(xorcast_bundle *bundle) {
     xorcast_layout *layout = &bundle->layout;
     const uint64_t small_bytes = (layout->chunk_count - bundle->whole_chunk_count)
@@ -64,18 +75,28 @@ void xci_seal_device_costs(xorcast_bundle *bundle) {
     const uint64_t group = bundle->group_chunks_max * (layout->chunk_bytes + 128);
     const uint64_t piece =
         xci_max(PIECE_OUTPUT, group) + PIECE_TABLES + 112 * bundle->group_chunks_max;
-    const uint64_t kept = layout->total_bytes / KEPT_SHARE + 2 * piece;
+    const uint64_t kept = layout->total_bytes / KEPT_SHARE + (1 + bundle->share_count) * piece;
     const uint64_t own = xci_max(OWN_BATCH, 2 * group);
-    const uint64_t batch =
-        xci_max(BATCH_PAYLOAD, group) + BATCH_TABLES + 200 * bundle->group_chunks_max;
-    const uint64_t tables = bundle->map->memory.bytes + DEVICE_ROUNDING;
-    layout->publisher_device_bytes = tables + layout->total_bytes + 2 * small_bytes +
-                                     layout->tensor_count * DEVICE_TENSOR +
-                                     layout->chunk_count * DEVICE_CHUNK + 8 * piece + kept +
-                                     PIECE_SCRATCH + group + 3 * own + SCAN_BYTES;
-    layout->subscriber_device_bytes = tables + layout->chunk_count * DEVICE_CHUNK + 8 * batch +
-                                      group + 2 * SCAN_BYTES + ENGINE_WINDOW;
-    layout->publisher_bytes += layout->chunk_count * 2 * DEVICE_CHUNK + 4 * piece + 3 * own +
-                               layout->tensor_count * DEVICE_TENSOR + SCAN_BYTES;
-    layout->subscriber_bytes += 8 * batch + group + 2 * SCAN_BYTES;
+    const uint64_t blocks = BATCH_BLOCKS + bundle->group_chunks_max;
+    const uint64_t batch = xci_max(BATCH_PAYLOAD, group) + BATCH_PINNED * blocks;
+    const uint64_t shares = bundle->share_count;
+    /* Of each device: what encodes, joins chunks and takes back; what stages and commits. */
+    const uint64_t publisher = layout->chunk_count * DEVICE_CHUNK + 8 * piece + PIECE_SCRATCH +
+                               group + BATCHES * own + SCAN_BYTES + 2 * small_bytes +
+                               layout->tensor_count * DEVICE_TENSOR + (shares > 1 ? 3 * group : 0);
+    const uint64_t subscriber = layout->chunk_count * DEVICE_CHUNK +
+                                BATCHES * (BATCH_DEVICE * blocks + own) + group + 2 * SCAN_BYTES +
+                                ENGINE_WINDOW;
+    uint64_t tables = 0;
+    for (uint64_t s = 0; s < shares; s++)
+        tables += bundle->shares[s]->map->memory.bytes + DEVICE_ROUNDING;
+    layout->publisher_device_bytes = tables + layout->total_bytes + small_bytes + kept +
+                                     shares * publisher +
+                                     (shares > 1 ? shares * map_bytes(bundle) : 0);
+    layout->subscriber_device_bytes = tables + shares * subscriber;
+    layout->publisher_bytes +=
+        shares * (layout->chunk_count * 2 * DEVICE_CHUNK + 4 * piece + BATCHES * own +
+                  layout->tensor_count * (DEVICE_TENSOR + SHARE_TENSOR) + SCAN_BYTES);
+    layout->subscriber_bytes += shares * (BATCHES * (batch + own) + group + 2 * SCAN_BYTES +
+                                          layout->tensor_count * SHARE_TENSOR);
 }

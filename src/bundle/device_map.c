@@ -22,15 +22,29 @@ typedef struct map_build {
     xorcast_bundle *bundle;
     const xorcast_bundle *described;
     bool describe; /* the description is made here, not borrowed */
+    uint64_t window_base; /* the first chunk with windows; after the first pass */
     xci_segment *space;
     uint8_t *block; /* NULL in the first pass */
     map_layout at;
     map_sizes used;
+    bool all_direct;
     /* the windows of the present tensor's part */
     bool replicas;
     uint32_t part_offset;
     uint64_t part_first;
 } map_build;
+
+/* Where a chunk lies, if that is one piece in one box. */
+typedef struct one_piece {
+    uint8_t *at;
+    uint64_t bytes;
+    uint32_t count;
+} one_piece;
+
+static void find_piece(void *user, const xci_span *span) {
+    one_piece *piece = user;
+    *piece = (one_piece){span->region->data + span->at, span->bytes, piece->count + 1};
+}
 
 static uint8_t *direct_address(const xorcast_bundle *bundle, const xci_chunk *chunk) {
     const xci_tensor *tensor = &bundle->tensors[chunk->tensor];
@@ -39,7 +53,11 @@ static uint8_t *direct_address(const xorcast_bundle *bundle, const xci_chunk *ch
                    ? NULL
                    : bundle->packed_data +
                          ((chunk->index - bundle->whole_chunk_count) << bundle->chunk_log2);
-    return tensor->simple ? tensor->regions[0].data + chunk->offset : NULL;
+    if (tensor->simple)
+        return tensor->regions[0].data + chunk->offset;
+    one_piece piece = {0};
+    xci_spans(tensor, chunk->offset, chunk->bytes, find_piece, &piece);
+    return piece.count == 1 && piece.bytes == chunk->bytes ? piece.at : NULL;
 }
 
 /* ---- Windows ---- */
@@ -134,7 +152,9 @@ static void list_place(const map_build *b, uint64_t chunk, uint8_t *direct) {
         return;
     if (chunk < b->bundle->layout.chunk_count)
         ((uint8_t **)(void *)(b->block + b->at.direct))[chunk] = direct;
-    ((uint32_t *)(void *)(b->block + b->at.window_first))[chunk] = (uint32_t)b->used.windows;
+    if (chunk >= b->window_base)
+        ((uint32_t *)(void *)(b->block + b->at.window_first))[chunk - b->window_base] =
+            (uint32_t)b->used.windows;
 }
 
 /* One pass over all chunks: counts, or fills the tables. */
@@ -142,6 +162,7 @@ static void pass_over(map_build *b) {
     const xorcast_bundle *bundle = b->bundle;
     xci_chunk chunk;
     b->used = (map_sizes){0, 0};
+    b->all_direct = true;
     for (uint64_t c = 0; c < bundle->layout.chunk_count; c++) {
         if (c == 0)
             xci_bundle_chunk(b->described, 0, b->space, &chunk);
@@ -149,8 +170,11 @@ static void pass_over(map_build *b) {
             xci_bundle_next_chunk(b->described, b->space, &chunk);
         uint8_t *address = direct_address(bundle, &chunk);
         list_place(b, c, address);
-        if (address == NULL)
+        b->all_direct = b->all_direct && address != NULL;
+        if (address == NULL) {
+            b->window_base = xci_min(b->window_base, c);
             add_windows(b, &chunk);
+        }
         if (b->describe)
             describe_chunk(b, &chunk);
     }
@@ -171,7 +195,7 @@ static map_layout lay_out(const map_build *b) {
     at.chunks = place(&at.bytes, b->describe ? chunk_count : 0, sizeof(xci_cuda_chunk));
     at.segments = place(&at.bytes, b->used.segments, sizeof(xci_cuda_segment));
     at.direct = place(&at.bytes, chunk_count, sizeof(uint8_t *));
-    at.window_first = place(&at.bytes, chunk_count + 1, sizeof(uint32_t));
+    at.window_first = place(&at.bytes, chunk_count + 1 - b->window_base, sizeof(uint32_t));
     at.windows = place(&at.bytes, b->used.windows, sizeof(xci_cuda_window));
     return at;
 }
@@ -185,8 +209,9 @@ static void point(const map_build *b, xci_device_map *map) {
     if (!b->describe)
         map->grid = b->described->map->grid;
     map->places.direct = (uint8_t *const *)(const void *)(base + b->at.direct);
-    if (b->used.windows == 0)
+    if (b->all_direct)
         return;
+    map->places.window_base = b->window_base;
     map->places.window_first = (const uint32_t *)(const void *)(base + b->at.window_first);
     map->places.windows = (const xci_cuda_window *)(const void *)(base + b->at.windows);
 }
@@ -218,7 +243,10 @@ xorcast_status xci_device_map_open(xorcast_bundle *bundle, const xorcast_bundle 
                                    xci_device_map **map_out) {
     xorcast_context *context = bundle->context;
     void *memory;
-    map_build b = {.bundle = bundle, .described = described, .describe = bundle == described};
+    map_build b = {.bundle = bundle,
+                   .described = described,
+                   .describe = bundle == described,
+                   .window_base = bundle->layout.chunk_count};
     TRY(xci_allocate_zeroed(context, sizeof(xci_device_map), &memory));
     xci_device_map *map = memory;
     map->context = context;

@@ -44,6 +44,8 @@ xorcast_status xci_bundle_twin(xorcast_bundle *bundle, xorcast_bundle **twin_out
     twin->complete = true;
     twin->on_device = false;
     twin->map = NULL;
+    twin->shares = NULL;
+    twin->share_count = 0;
     if (bundle->tensor_count > 0)
         memcpy(twin->tensors, bundle->tensors, bundle->tensor_count * sizeof(xci_tensor));
     set_regions(twin);

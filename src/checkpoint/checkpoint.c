@@ -46,6 +46,7 @@ xorcast_bundle *xorcast_checkpoint_bundle(xorcast_checkpoint *checkpoint) {
 /* Where each tensor of the bundle stands in the checkpoint. */
 typedef struct load {
     xorcast_bundle *from, *to;
+    const xorcast_bundle *part; /* of `to`, what is loaded now: all, or a share */
     uint64_t *places;
     xci_device_fill *fill;     /* into device memory: */
     atomic_uint_fast64_t next; /* tensor that no lane has taken */
@@ -131,7 +132,7 @@ static xorcast_status load_region(const load *l, uint32_t lane, uint64_t source,
 
 static xorcast_status load_tensor(void *user, uint64_t index, uint32_t worker) {
     const load *l = user;
-    const xci_tensor *to = &l->to->tensors[index];
+    const xci_tensor *to = &l->part->tensors[index];
     for (uint32_t i = 0; i < to->region_count; i++)
         TRY(load_region(l, worker, l->places[index], to, &to->regions[i]));
     return XORCAST_OK;
@@ -153,21 +154,33 @@ static xorcast_status run_lane(void *user, uint64_t lane, uint32_t worker) {
     }
 }
 
-static xorcast_status load_to_device(load *l, uint32_t lanes) {
-    TRY(xci_pool_run(l->to->context->shared->pool, lanes, run_lane, l));
-    return xci_device_fill_finish(l->fill);
+/* What of the tensors lies on one device. */
+static xorcast_status load_share(load *l, xorcast_bundle *share) {
+    const uint32_t lanes = (uint32_t)xci_min(DEVICE_LANES, xci_context_threads(share->context));
+    l->part = share;
+    atomic_store(&l->next, 0);
+    TRY(xci_device_fill_open(share->context, lanes, &l->fill));
+    xorcast_status status = xci_pool_run(share->context->shared->pool, lanes, run_lane, l);
+    if (status == XORCAST_OK)
+        status = xci_device_fill_finish(l->fill);
+    xci_device_fill_close(l->fill);
+    l->fill = NULL;
+    return status;
+}
+
+static xorcast_status load_parts(load *l) {
+    l->part = l->to;
+    if (!l->to->on_device)
+        return xci_pool_run(l->to->context->shared->pool, l->to->tensor_count, load_tensor, l);
+    for (uint32_t s = 0; s < l->to->share_count; s++)
+        TRY(load_share(l, l->to->shares[s]));
+    return XORCAST_OK;
 }
 
 static xorcast_status load_all(load *l) {
     xorcast_context *context = l->to->context;
-    const uint32_t lanes = (uint32_t)xci_min(DEVICE_LANES, xci_context_threads(context));
     TRY(match(l));
-    if (l->to->on_device)
-        TRY(xci_device_fill_open(context, lanes, &l->fill));
-    const xorcast_status status =
-        l->fill != NULL ? load_to_device(l, lanes)
-                        : xci_pool_run(context->shared->pool, l->to->tensor_count, load_tensor, l);
-    xci_device_fill_close(l->fill);
+    const xorcast_status status = load_parts(l);
     if (status < 0) {
         xorcast_error cause;
         xorcast_last_error(l->from->context, &cause);

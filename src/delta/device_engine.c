@@ -212,6 +212,7 @@ static xci_cuda_block_call part_of(const xci_cuda_block_call *call, uint64_t fir
     xci_cuda_block_call part = *call;
     part.blocks += first;
     part.results += first;
+    part.notes += first;
     part.count = count;
     return part;
 }

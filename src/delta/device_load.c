@@ -1,7 +1,8 @@
 /* Loading blocks onto a device: see device_load.h.
  *
- *     pinned memory of a slot:  payload | table of blocks | results
- *     device memory of a slot:  table of blocks | results | payload, unless it is kept */
+ *     pinned memory of a slot:  payload | table of blocks | results | any_bad | moves
+ *     device memory of a slot:  table of blocks | payload
+ *                               notes of check, if the payload is kept */
 #include "delta/device_load.h"
 
 #include <string.h>
@@ -12,11 +13,13 @@
 #include "delta/device_load_gap.h"
 #include "delta/device_load_record.h"
 
-/* Of a batch, unless a group needs more or the bundle less. Own blocks go back to a shadow, which
- * is rare: an eighth will do. */
-#define SLOT_PAYLOAD (UINT64_C(36) << 20)
-#define SLOT_BLOCKS UINT64_C(73728)
-#define NEAR_BYTES UINT64_C(4096) /* that may be copied for nothing between two records */
+/* Of a batch, unless a group needs more or the bundle less. What is applied at once is rare, and
+ * takes device memory that is not kept: an eighth will do. */
+#define SLOT_PAYLOAD (UINT64_C(24) << 20)
+#define SLOT_BLOCKS UINT64_C(131072)
+#define FLAG_BYTES UINT64_C(64)
+#define MOVE_BYTES (XCI_LOAD_RECORDS * sizeof(xci_cuda_move))
+#define ROOM_MIN (UINT64_C(64) << 10) /* a smaller rest of the arena's memory is left */
 
 /* ---- Opening and closing ---- */
 
@@ -54,16 +57,32 @@ static xorcast_status reserve_slot(xci_device_loader *loader, xci_load_slot *slo
         return XORCAST_OK;
     payload = xci_round_up(xci_max(payload, slot->payload_room), 64);
     blocks = xci_max(blocks, slot->block_room);
-    const uint64_t tables = table_bytes(blocks) + result_bytes(blocks);
     xci_pinned_release(context, &slot->pinned);
     xci_device_release(context, &slot->device);
     slot->payload_room = slot->block_room = 0;
-    TRY(xci_pinned_allocate(context, payload + tables, &slot->pinned));
-    TRY(xci_device_allocate(context, tables + (loader->mode == XCI_LOAD_KEEP ? 0 : payload + 64),
+    TRY(xci_pinned_allocate(
+        context, payload + table_bytes(blocks) + result_bytes(blocks) + FLAG_BYTES + MOVE_BYTES,
+        &slot->pinned));
+    TRY(xci_device_allocate(context,
+                            loader->mode == XCI_LOAD_KEEP ? blocks * sizeof(uint32_t)
+                                                          : table_bytes(blocks) + payload + 64,
                             &slot->device));
     slot->payload_room = payload;
     slot->block_room = blocks;
     return XORCAST_OK;
+}
+
+/* Batches that are kept have nothing to do with each other, and the longest block of each takes
+ * its time: they are worked on side by side, unless they share the engine's window. */
+static xorcast_status open_slot_stream(xci_device_loader *loader, unsigned index) {
+    const xci_device *device = loader->context->shared->device;
+    xci_load_slot *slot = &loader->slots[index];
+    slot->stream = loader->stream;
+    if (loader->mode != XCI_LOAD_KEEP || loader->engine.able || index == XCI_LOAD_SLOTS)
+        return XORCAST_OK;
+    slot->stream = NULL;
+    return xci_device_result(
+        loader->context, device->ops->stream_open(device->handle, &slot->stream), "make a stream");
 }
 
 static xorcast_status open_parts(xci_device_loader *loader) {
@@ -86,9 +105,10 @@ static xorcast_status open_parts(xci_device_loader *loader) {
         XCI_DEVICE(context, "make an event",
                    device->ops->event_open(device->handle, &slot->copied));
         XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &slot->event));
+        TRY(open_slot_stream(loader, i));
     }
     const xorcast_bundle *bundle = loader->bundle;
-    const uint64_t share = loader->mode == XCI_LOAD_APPLY_OWN ? 8 : 1;
+    const uint64_t share = loader->mode == XCI_LOAD_KEEP ? 1 : 8;
     const uint64_t blocks = xci_min(SLOT_BLOCKS / share, bundle->layout.chunk_count);
     for (unsigned i = 0; i < XCI_LOAD_SLOTS; i++)
         TRY(reserve_slot(loader, &loader->slots[i], payload_room(bundle) / share,
@@ -113,13 +133,19 @@ xorcast_status xci_device_loader_open(xci_device_loader *loader, xorcast_bundle 
     return status;
 }
 
+/* Whether a delta's digest proves what a loader takes: some receiver of the same weights has each
+ * of them. */
+static bool is_proved(const xorcast_bundle *bundle) {
+    return bundle->complete || (bundle->twin != NULL && bundle->twin->complete);
+}
+
 /* Reads another side from now on, if it is memory of a device that this one can copy from. */
 static void change_side(xci_device_loader *loader, xci_device_side *side) {
     if (loader->side != NULL)
         xci_device_side_leave(loader->side);
     loader->side = NULL;
-    if (side == NULL || loader->mode != XCI_LOAD_KEEP || !loader->bundle->complete ||
-        side->context->shared->device->ops != loader->context->shared->device->ops ||
+    if (side == NULL || loader->mode != XCI_LOAD_KEEP || !is_proved(loader->bundle) ||
+        side->shares[0].context->shared->device->ops != loader->context->shared->device->ops ||
         !xci_device_side_enter(side))
         return;
     loader->side = side;
@@ -130,6 +156,9 @@ void xci_device_loader_close(xci_device_loader *loader) {
     if (context == NULL)
         return;
     xci_stream_close(context, &loader->copies);
+    for (unsigned i = 0; i <= XCI_LOAD_SLOTS; i++)
+        if (loader->slots[i].stream != loader->stream)
+            xci_stream_close(context, &loader->slots[i].stream);
     xci_stream_close(context, &loader->stream);
     change_side(loader, NULL);
     xci_event_close(context, &loader->event);
@@ -139,6 +168,7 @@ void xci_device_loader_close(xci_device_loader *loader) {
         xci_engine_batch_close(&loader->engine, &loader->slots[i].engine);
         xci_pinned_release(context, &loader->slots[i].pinned);
         xci_device_release(context, &loader->slots[i].device);
+        xci_device_release(context, &loader->slots[i].own);
         xci_load_gap_release(context, &loader->slots[i]);
     }
     for (uint32_t i = 0; loader->workers != NULL && i < xci_context_threads(context); i++) {
@@ -162,12 +192,14 @@ static xci_cuda_result *results_of(const xci_load_slot *slot) {
                                        table_bytes(slot->block_room));
 }
 
-static xci_cuda_block *own_table(const xci_load_slot *slot) {
-    return (xci_cuda_block *)(void *)slot->device.at;
+static xci_cuda_move *moves_of(const xci_load_slot *slot) {
+    return (xci_cuda_move *)(void *)((uint8_t *)results_of(slot) + result_bytes(slot->block_room) +
+                                     FLAG_BYTES);
 }
 
-static xci_cuda_result *device_results(const xci_load_slot *slot) {
-    return (xci_cuda_result *)(void *)(slot->device.at + table_bytes(slot->block_room));
+/* Becomes 1 where the check finds a damaged block. */
+static uint32_t *any_bad(const xci_load_slot *slot) {
+    return (uint32_t *)(void *)((uint8_t *)results_of(slot) + result_bytes(slot->block_room));
 }
 
 /* ---- Items of the pool ---- */
@@ -202,24 +234,35 @@ static void squeeze(xci_load_slot *slot) {
 }
 
 /* Where the device has the slot's entries: in the list of what is kept, if there is room. */
-static void place_table(xci_device_loader *loader, xci_load_slot *slot) {
-    slot->table_at = own_table(slot);
-    if (loader->mode != XCI_LOAD_KEEP || !loader->list_whole)
-        return;
+static xorcast_status place_table(xci_device_loader *loader, xci_load_slot *slot) {
+    const xci_device_memory *memory = &slot->device;
+    const bool keep = loader->mode == XCI_LOAD_KEEP;
     loader->list_whole =
+        keep && loader->list_whole &&
         (loader->listed + slot->count) * sizeof(xci_cuda_block) <= loader->list.bytes;
-    if (!loader->list_whole)
-        return;
-    slot->table_at = (xci_cuda_block *)(void *)loader->list.at + loader->listed;
-    loader->listed += slot->count;
+    if (loader->list_whole) {
+        slot->table_at = (xci_cuda_block *)(void *)loader->list.at + loader->listed;
+        loader->listed += slot->count;
+        return XORCAST_OK;
+    }
+    if (keep) {
+        memory = &slot->own;
+        TRY(xci_device_reserve(loader->context, &slot->own,
+                               slot->block_room * sizeof(xci_cuda_block)));
+    }
+    slot->table_at = (xci_cuda_block *)(void *)memory->at;
+    return XORCAST_OK;
 }
 
 static xci_cuda_block_call call_of(const xci_device_loader *loader, const xci_load_slot *slot) {
-    return (xci_cuda_block_call){.grid = loader->map->grid,
-                                 .places = loader->map->places,
-                                 .blocks = slot->table_at,
-                                 .count = slot->count,
-                                 .results = device_results(slot)};
+    return (xci_cuda_block_call){
+        .grid = loader->map->grid,
+        .places = loader->map->places,
+        .blocks = slot->table_at,
+        .count = slot->count,
+        .results = results_of(slot),
+        .notes = loader->mode == XCI_LOAD_KEEP ? (uint32_t *)(void *)slot->device.at : NULL,
+        .any_bad = any_bad(slot)};
 }
 
 static xorcast_status send_table(xci_device_loader *loader, const xci_load_slot *slot,
@@ -235,48 +278,74 @@ static xorcast_status start_check(xci_device_loader *loader, xci_load_slot *slot
     xorcast_context *context = loader->context;
     const xci_device *device = context->shared->device;
     const xci_cuda_block_call call = call_of(loader, slot);
-    if (loader->mode ==
-        XCI_LOAD_KEEP) /* prepared too: for the pause, lists are faster than blocks */
-        TRY(xci_engine_check(&loader->engine, &slot->engine, &call, xci_load_table(slot),
-                             loader->stream));
-    else
-        XCI_DEVICE(context, "check blocks",
-                   device->ops->check(device->handle, &call, loader->stream));
-    XCI_DEVICE(context, "copy results",
-               device->ops->copy(device->handle, results_of(slot), device_results(slot),
-                                 slot->count * sizeof(xci_cuda_result), loader->stream));
-    return XORCAST_OK;
+    if (loader->mode == XCI_LOAD_KEEP) /* prepared too: lists are faster in the pause */
+        return xci_engine_check(&loader->engine, &slot->engine, &call, xci_load_table(slot),
+                                slot->stream);
+    return xci_device_result(context, device->ops->check(device->handle, &call, slot->stream),
+                             "check blocks");
 }
 
 static xorcast_status start_apply(xci_device_loader *loader, const xci_load_slot *slot) {
     const xci_device *device = loader->context->shared->device;
     const xci_cuda_block_call call = call_of(loader, slot);
     return xci_device_result(
-        loader->context, device->ops->apply(device->handle, &call, loader->stream), "apply blocks");
+        loader->context, device->ops->apply(device->handle, &call, slot->stream), "apply blocks");
 }
 
 /* Where the device will have a slot's payload. */
 static xorcast_status place_payload(xci_device_loader *loader, xci_load_slot *slot) {
-    slot->payload_at =
-        slot->device.at + table_bytes(slot->block_room) + result_bytes(slot->block_room);
+    slot->payload_at = slot->device.at + table_bytes(slot->block_room);
     return loader->mode == XCI_LOAD_KEEP
-               ? xci_device_arena_take(&loader->arena, slot->payload_bytes + XCI_LOAD_ALIGNMENT,
+               ? xci_device_arena_take(&loader->arena,
+                                       slot->pinned_bytes + slot->copied_bytes + XCI_LOAD_ALIGNMENT,
                                        &slot->payload_at)
                : XORCAST_OK;
 }
 
-static xorcast_status send_run(xci_device_loader *loader, const xci_load_slot *slot,
-                               const xci_load_run *run) {
+/* From one device after the other, as many records of one at a time as follow each other. */
+static xorcast_status send_moves(xci_device_loader *loader, const xci_load_slot *slot) {
     const xci_device *device = loader->context->shared->device;
-    uint8_t *to = slot->payload_at + run->at;
-    return xci_device_result(
-        loader->context,
-        run->from == NULL ? device->ops->copy(device->handle, to, slot->pinned.at + run->at,
-                                              run->bytes, loader->copies)
-                          : device->ops->copy_peer(device->handle, to,
-                                                   loader->side->context->shared->device->handle,
-                                                   run->from, run->bytes, loader->copies),
-        "copy blocks");
+    for (uint64_t i = 0; i < slot->item_count;) {
+        const xci_load_item *first = &slot->items[i];
+        uint64_t count = 0;
+        while (i < slot->item_count && (slot->items[i].move == NULL || first->move == NULL ||
+                                        slot->items[i].from == first->from)) {
+            if (first->move == NULL)
+                first = &slot->items[i];
+            count += slot->items[i++].move != NULL;
+        }
+        if (count > 0)
+            XCI_DEVICE(loader->context, "copy blocks",
+                       device->ops->copy_peer_many(device->handle, first->from->handle, first->move,
+                                                   count, loader->copies));
+    }
+    return XORCAST_OK;
+}
+
+static xorcast_status send_payload(xci_device_loader *loader, const xci_load_slot *slot) {
+    xorcast_context *context = loader->context;
+    const xci_device *device = context->shared->device;
+    if (slot->pinned_bytes > 0)
+        XCI_DEVICE(context, "copy blocks",
+                   device->ops->copy(device->handle, slot->payload_at, slot->pinned.at,
+                                     slot->pinned_bytes, loader->copies));
+    return slot->move_count > 0 ? send_moves(loader, slot) : XORCAST_OK;
+}
+
+/* Moves the blocks of a loose batch together, and gives them their places on the device. */
+static xorcast_status pack(xci_device_loader *loader, xci_load_slot *slot) {
+    xci_cuda_block *table = xci_load_table(slot);
+    uint64_t at = 0;
+    slot->pinned_bytes = slot->copied_bytes = slot->move_count = 0;
+    for (uint64_t i = 0; i < slot->count; i++)
+        slot->pinned_bytes += xci_round_up(table[i].block_bytes, XCI_LOAD_ALIGNMENT);
+    TRY(place_payload(loader, slot));
+    for (uint64_t i = 0; i < slot->count; i++) {
+        memmove(slot->pinned.at + at, table[i].bytes, table[i].block_bytes);
+        table[i].bytes = slot->payload_at + at;
+        at += xci_round_up(table[i].block_bytes, XCI_LOAD_ALIGNMENT);
+    }
+    return XORCAST_OK;
 }
 
 /* Sends a batch whose payload is in the slot's pinned memory. */
@@ -284,20 +353,22 @@ static xorcast_status launch(xci_device_loader *loader, xci_load_slot *slot) {
     xorcast_context *context = loader->context;
     const xci_device *device = context->shared->device;
     squeeze(slot);
-    if (!slot->any_copied) /* what comes from a device was not looked at here */
-        xci_engine_sort(&loader->engine, &slot->engine, xci_load_table(slot), slot->count);
     if (slot->count == 0 && atomic_load(&slot->gap.record_count) == 0)
         return XORCAST_OK;
-    place_table(loader, slot);
+    if (slot->loose)
+        TRY(pack(loader, slot));
+    if (slot->move_count == 0) /* what comes from a device was not looked at here */
+        xci_engine_sort(&loader->engine, &slot->engine, xci_load_table(slot), slot->count);
+    TRY(place_table(loader, slot));
+    *any_bad(slot) = 0;
     slot->busy = true; /* also if only a part of what follows gets onto the streams */
-    for (uint32_t i = 0; i < slot->run_count; i++)
-        TRY(send_run(loader, slot, &slot->runs[i]));
+    TRY(send_payload(loader, slot));
     TRY(send_table(loader, slot, loader->copies));
-    TRY(xci_stream_follow(context, loader->stream, loader->copies, slot->copied));
+    TRY(xci_stream_follow(context, slot->stream, loader->copies, slot->copied));
     TRY(loader->mode == XCI_LOAD_APPLY_OWN ? start_apply(loader, slot) : start_check(loader, slot));
     TRY(xci_load_gap_start(loader, slot));
     XCI_DEVICE(context, "mark a stream",
-               device->ops->event_record(device->handle, slot->event, loader->stream));
+               device->ops->event_record(device->handle, slot->event, slot->stream));
     return XORCAST_OK;
 }
 
@@ -355,8 +426,9 @@ static xorcast_status give(xci_device_loader *loader, xci_load_slot *slot) {
 static xorcast_status sort_out(xci_device_loader *loader, xci_load_slot *slot,
                                uint64_t *rejected_out) {
     take_job job = {.loader = loader, .slot = slot};
-    TRY(xci_pool_run(loader->context->shared->pool, xci_divide_up(slot->count, XCI_LOAD_RUN),
-                     count_rejected, &job));
+    if (*any_bad(slot) != 0 || slot->engine.decoded > 0)
+        TRY(xci_pool_run(loader->context->shared->pool, xci_divide_up(slot->count, XCI_LOAD_RUN),
+                         count_rejected, &job));
     *rejected_out = atomic_load(&job.rejected);
     if (*rejected_out == 0)
         return XORCAST_OK;
@@ -377,7 +449,7 @@ static xorcast_status sort_out(xci_device_loader *loader, xci_load_slot *slot,
         table[good] = table[i];
         results[good++] = results[i];
     }
-    if (slot->any_copied) /* made on a device: no other device rejects them */
+    if (slot->move_count > 0) /* made on a device: no other device rejects them */
         return xci_load_bad_chunk(loader->bundle, loader->rejected[0].chunk,
                                   "its block is damaged");
     slot->count = good;
@@ -390,7 +462,7 @@ static xorcast_status apply_good(xci_device_loader *loader, xci_load_slot *slot,
     if (slot->count == 0)
         return XORCAST_OK;
     if (rejected > 0)
-        TRY(send_table(loader, slot, loader->stream));
+        TRY(send_table(loader, slot, slot->stream));
     return start_apply(loader, slot);
 }
 
@@ -448,27 +520,29 @@ static xorcast_status make_rejected_ready(xci_device_loader *loader, const xci_l
         const xci_device *device = loader->context->shared->device;
         /* The apply of the turn before may still read the slot. */
         XCI_DEVICE(loader->context, "work on blocks",
-                   device->ops->stream_wait(device->handle, loader->stream));
+                   device->ops->stream_wait(device->handle, slot->stream));
         job.done = done;
         slot->listed = count;
-        slot->payload_bytes = count * room;
+        slot->loose = true;
+        slot->payload_at = slot->pinned.at;
         atomic_store(&slot->skipped, 0);
-        TRY(place_payload(loader, slot));
         TRY(xci_pool_run(loader->context->shared->pool, count, ready_block, &job));
-        slot->runs[0] = (xci_load_run){.bytes = slot->payload_bytes};
-        slot->run_count = 1;
         TRY(launch(loader, slot));
         TRY(take_ready(loader, slot));
     }
     return XORCAST_OK;
 }
 
-/* Gap blocks of the batch become device-ready, and are taken as the others were. */
+/* Gap blocks of the batch become device-ready, and are listed and taken as the others were. */
 static xorcast_status take_gap(xci_device_loader *loader, xci_load_slot *slot) {
+    const xci_device *device = loader->context->shared->device;
     if (atomic_load(&slot->gap.record_count) == 0)
         return XORCAST_OK;
-    loader->list_whole = false;
     TRY(xci_load_gap_finish(loader, slot, xci_load_table(slot), results_of(slot)));
+    TRY(place_table(loader, slot));
+    TRY(send_table(loader, slot, slot->stream));
+    XCI_DEVICE(loader->context, "copy blocks",
+               device->ops->stream_wait(device->handle, slot->stream));
     loader->engine.decoding.kernel_chunks += slot->count;
     return give(loader, slot);
 }
@@ -492,60 +566,66 @@ static xorcast_status complete(xci_device_loader *loader, xci_load_slot *slot) {
     slot->busy = true; /* the apply still reads it */
     TRY(apply_good(loader, slot, rejected));
     XCI_DEVICE(loader->context, "mark a stream",
-               device->ops->event_record(device->handle, slot->event, loader->stream));
+               device->ops->event_record(device->handle, slot->event, slot->stream));
     return wait_for(loader, slot);
 }
 
 /* ---- Records ---- */
 
-/* Where another device has a record's blocks, or NULL: for whole chunks that are here in checkpoint
- * order only, because nothing else that comes from there is looked at on the host. */
+/* Whether all chunks of a group are here, in checkpoint order. */
+static bool has_group(const xci_device_loader *loader, uint64_t group) {
+    const xorcast_bundle *bundle = loader->bundle;
+    if (bundle->complete)
+        return true;
+    for (uint64_t c = bundle->group_first[group]; c < bundle->group_first[group + 1]; c++)
+        if (loader->map->direct[c] == NULL)
+            return false;
+    return true;
+}
+
+/* Where another device, which is said too, has a record's blocks, or NULL: for whole chunks that
+ * are here in checkpoint order only, because nothing else that comes from there is looked at on the
+ * host. */
 static const uint8_t *elsewhere(const xci_device_loader *loader, const xci_record *record,
-                                uint64_t room) {
+                                uint64_t room, const xci_device **device_out) {
     const xorcast_bundle *bundle = loader->bundle;
     const uint32_t ready = 1u << XORCAST_CODEC_RAW | 1u << XORCAST_CODEC_LZ4;
     if (loader->side == NULL || record->codecs == 0 || (record->codecs & ~ready) != 0 ||
-        bundle->group_first[record->group] >= bundle->whole_chunk_count)
+        bundle->group_first[record->group] >= bundle->whole_chunk_count ||
+        !has_group(loader, record->group))
         return NULL;
     const uint8_t *at = loader->side->groups[record->group];
-    const uint8_t *end = at != NULL ? xci_device_side_end(loader->side, at) : NULL;
+    const uint8_t *end = at != NULL ? xci_device_side_end(loader->side, at, device_out) : NULL;
     return end != NULL && (uint64_t)(end - at) >= room ? at : NULL;
 }
 
-/* The last run, if what comes from `from` next can lie in it: bytes that are near each other in one
- * memory of the other device are here too, and come in one copy. */
-static xci_load_run *open_run(xci_load_slot *slot, const uint8_t *from, uint64_t room) {
-    if (slot->run_count == 0)
-        return NULL;
-    xci_load_run *last = &slot->runs[slot->run_count - 1];
-    if (from == NULL || last->from == NULL)
-        return from == last->from ? last : NULL;
-    const uintptr_t begin = (uintptr_t)from, end = (uintptr_t)last->from + last->bytes;
-    const bool near = begin >= end && begin - end <= NEAR_BYTES;
-    return near && begin + room <= (uintptr_t)last->end ? last : NULL;
+bool xci_device_load_elsewhere(const xci_device_loader *loader, const xci_record *record) {
+    const xci_device *device;
+    bool loose;
+    return elsewhere(loader, record, xci_load_record_room(loader, record, &loose), &device) != NULL;
 }
 
 /* Gives a record that takes `room` its place behind those that are there; false: it has none. */
 static bool place_record(const xci_device_loader *loader, xci_load_slot *slot,
-                         const xci_record *record, uint64_t room) {
-    const uint8_t *from = elsewhere(loader, record, room);
-    xci_load_run *run = open_run(slot, from, room);
-    uint64_t at = slot->payload_bytes;
-    if (run != NULL && from != NULL)
-        at = run->at + (uint64_t)(from - run->from);
-    if (at + room > slot->payload_room || slot->listed + record->block_count > slot->block_room ||
-        (run == NULL && slot->run_count == XCI_LOAD_RUNS))
+                         const xci_record *record, uint64_t room, bool loose) {
+    const xci_device *device = NULL;
+    const uint8_t *from = elsewhere(loader, record, room, &device);
+    loose = loose && from == NULL; /* on the other device blocks have the sizes that are said */
+    uint64_t *bytes = from != NULL ? &slot->copied_bytes : &slot->pinned_bytes;
+    xci_cuda_move *move = from != NULL ? &moves_of(slot)[slot->move_count] : NULL;
+    if (slot->listed + record->block_count > slot->block_room ||
+        (slot->listed > 0 && loose != slot->loose) ||
+        (slot->listed > 0 && !loose &&
+         slot->pinned_bytes + slot->copied_bytes + room > slot->payload_most) ||
+        (from == NULL && slot->pinned_bytes + room > slot->payload_room))
         return false;
-    if (run == NULL) {
-        run = &slot->runs[slot->run_count++];
-        *run = (xci_load_run){.from = from, .at = at};
-        if (from != NULL)
-            run->end = xci_device_side_end(loader->side, from);
+    if (move != NULL) {
+        *move = (xci_cuda_move){.from = from, .bytes = room};
+        slot->move_count++;
     }
-    run->bytes = at + room - run->at;
-    slot->items[slot->item_count++] = (xci_load_item){record, from != NULL, at, slot->listed};
-    slot->any_copied |= from != NULL;
-    slot->payload_bytes = at + room;
+    slot->items[slot->item_count++] = (xci_load_item){record, move, device, *bytes, slot->listed};
+    slot->loose = loose;
+    *bytes += room;
     slot->listed += record->block_count;
     return true;
 }
@@ -560,7 +640,8 @@ static xorcast_status plan(xci_device_loader *loader, xci_load_slot *slot,
     slot->item_count = 0;
     for (; next < count && slot->item_count < XCI_LOAD_RECORDS; next++) {
         const xci_record *record = &records[next];
-        const uint64_t room = xci_load_record_room(loader, record);
+        bool loose;
+        const uint64_t room = xci_load_record_room(loader, record, &loose);
         if (record->block_count > bundle->group_chunks_max)
             FAIL(loader->context, XORCAST_DATA_CORRUPT,
                  "group %llu cannot have %u chunks; fetch the delta again",
@@ -569,11 +650,18 @@ static xorcast_status plan(xci_device_loader *loader, xci_load_slot *slot,
             TRY(reserve_slot(loader, slot, room, record->block_count));
         if (xci_load_gap_here(loader, record))
             TRY(xci_load_gap_reserve(loader, slot, slot->block_room));
-        if (!place_record(loader, slot, record, room))
+        if (!place_record(loader, slot, record, room, loose))
             break;
     }
     *next_out = next;
-    return place_payload(loader, slot);
+    slot->payload_at = slot->pinned.at;
+    return slot->loose ? XORCAST_OK : place_payload(loader, slot);
+}
+
+/* Batches end where the arena's memory does, so that none of it is left. */
+static uint64_t payload_most(const xci_device_loader *loader) {
+    const uint64_t room = xci_device_arena_room(&loader->arena);
+    return room >= ROOM_MIN ? room - XCI_LOAD_ALIGNMENT : UINT64_MAX;
 }
 
 /* The next slot, once the device is done with it. */
@@ -583,8 +671,9 @@ static xorcast_status open_slot(xci_device_loader *loader, xci_load_slot **slot_
     loader->turn = (loader->turn + 1) % XCI_LOAD_SLOTS;
     TRY(complete(loader, slot));
     TRY(xci_engine_begin(&loader->engine, &slot->engine, slot->block_room));
-    slot->any_copied = false;
-    slot->listed = slot->payload_bytes = slot->run_count = 0;
+    slot->loose = false;
+    slot->payload_most = payload_most(loader);
+    slot->listed = slot->pinned_bytes = slot->copied_bytes = slot->move_count = 0;
     atomic_store(&slot->skipped, 0);
     atomic_store(&slot->gap.record_count, 0);
     atomic_store(&slot->gap.most_tables, 1);
@@ -592,15 +681,38 @@ static xorcast_status open_slot(xci_device_loader *loader, xci_load_slot **slot_
     return XORCAST_OK;
 }
 
-xorcast_status xci_device_load_begin(xci_device_loader *loader, uint64_t block_count) {
-    const uint64_t most = xci_min(block_count, loader->bundle->layout.chunk_count);
+xorcast_status xci_device_load_begin(xci_device_loader *loader, uint64_t block_count,
+                                     uint64_t bytes) {
+    const xorcast_layout *layout = &loader->bundle->layout;
+    const uint64_t most = xci_min(block_count, layout->chunk_count);
+    loader->expected_bytes = bytes;
+    loader->expected_blocks = most;
     loader->listed = loader->taken = 0;
     loader->list_whole = true;
+    for (unsigned i = 0; i <= XCI_LOAD_SLOTS; i++)
+        TRY(xci_stream_follow(loader->context, loader->slots[i].stream, NULL, loader->event));
     return xci_device_reserve(loader->context, &loader->list, most * sizeof(xci_cuda_block));
+}
+
+/* Memory for all blocks, if they stay as they come: what a manifest says of its size is said of
+ * these. They are padded by half a vector in the mean, and never larger than their chunks. */
+static void expect_blocks(xci_device_loader *loader, const xci_record *first) {
+    const uint64_t bytes = xci_min(loader->expected_bytes, loader->bundle->layout.total_bytes);
+    bool loose;
+    (void)xci_load_record_room(loader, first, &loose);
+    if (loader->mode != XCI_LOAD_KEEP || loader->expected_bytes == 0)
+        return;
+    loader->expected_bytes = 0;
+    xci_device_arena_expect(&loader->arena,
+                            loose || first->params_bytes > 0
+                                ? 0
+                                : bytes + loader->expected_blocks * (XCI_LOAD_ALIGNMENT / 2));
 }
 
 xorcast_status xci_device_load(xci_device_loader *loader, const xci_record *records, uint64_t count,
                                xci_device_side *side) {
+    if (count > 0)
+        expect_blocks(loader, &records[0]);
     if (side != loader->side)
         change_side(loader, side);
     for (uint64_t first = 0, next; first < count; first = next) {
@@ -631,9 +743,10 @@ static void come_to_rest(xci_device_loader *loader, void *stream) {
 
 void xci_device_load_drop(xci_device_loader *loader) {
     come_to_rest(loader, loader->copies);
-    come_to_rest(loader, loader->stream);
-    for (unsigned i = 0; i <= XCI_LOAD_SLOTS; i++)
+    for (unsigned i = 0; i <= XCI_LOAD_SLOTS; i++) {
+        come_to_rest(loader, loader->slots[i].stream);
         loader->slots[i].busy = false;
+    }
     loader->listed = loader->taken = 0;
     change_side(loader, NULL);
     xci_device_arena_reset(&loader->arena);

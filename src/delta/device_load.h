@@ -19,7 +19,7 @@
 #include "delta/group_reader.h"
 
 #define XCI_LOAD_RECORDS 2048u /* records that the pool loads at a time, at most */
-#define XCI_LOAD_SLOTS 3u
+#define XCI_LOAD_SLOTS 4u
 #define XCI_LOAD_RUN UINT64_C(1024) /* blocks whose results one worker books at a time */
 
 typedef enum xci_load_mode {
@@ -38,19 +38,12 @@ typedef struct xci_load_taker {
     void *user;
 } xci_load_taker;
 
-/* Neighbouring bytes of a slot's payload that come in one copy. */
-typedef struct xci_load_run {
-    const uint8_t *from; /* on the other device; NULL: the slot's pinned memory */
-    const uint8_t *end;  /* there: of the memory that it lies in */
-    uint64_t at, bytes;  /* in the payload */
-} xci_load_run;
-#define XCI_LOAD_RUNS 128u
-
 typedef struct xci_load_item {
     const xci_record *record;
-    bool copied;    /* its blocks come from another device */
-    uint64_t at;    /* of its blocks in the slot's payload */
-    uint64_t first; /* of its blocks in the slot's table */
+    xci_cuda_move *move;    /* of its blocks from another device; NULL: they come from here */
+    const xci_device *from; /* then that device */
+    uint64_t at;            /* of its blocks among those that come the same way */
+    uint64_t first;         /* of its blocks in the slot's table */
 } xci_load_item;
 
 /* Gap blocks of a batch (device_load_gap.h). */
@@ -63,20 +56,24 @@ typedef struct xci_load_gap {
 
 typedef struct xci_load_slot {
     xci_device_memory pinned, device;
-    uint64_t payload_room, block_room; /* what both were made for */
-    uint64_t listed, payload_bytes;    /* of the batch so far: blocks, skipped ones too */
+    xci_device_memory own;             /* mode KEEP: a table that is no part of the list */
+    uint64_t payload_room, block_room; /* what pinned and device were made for */
+    uint64_t listed;                   /* of the batch so far: blocks, skipped ones too */
+    uint64_t pinned_bytes;             /* of its payload: first what comes from pinned memory, */
+    uint64_t copied_bytes;             /* then what comes from another device, */
+    uint64_t move_count;               /* in so many pieces */
+    uint64_t payload_most;             /* what there is memory for */
     uint64_t count;                    /* blocks that are on the device */
-    uint8_t *payload_at;               /* there */
+    uint8_t *payload_at; /* there; of a loose batch that is loaded, in pinned memory */
     xci_engine_batch engine;           /* mode KEEP */
     xci_cuda_block *table_at;          /* there */
     atomic_uint_fast64_t skipped;      /* of those listed */
+    void *stream;                      /* where its work is put: its own, or the loader's */
     void *copied, *event;              /* payload and table are there; all is done */
     bool busy;                         /* being worked on */
     uint64_t item_count;               /* records that are loaded now */
     xci_load_item items[XCI_LOAD_RECORDS];
-    xci_load_run runs[XCI_LOAD_RUNS];
-    uint32_t run_count;
-    bool any_copied;
+    bool loose; /* blocks of the batch take less than their rooms */
     xci_load_gap gap;
 } xci_load_slot;
 
@@ -94,6 +91,8 @@ typedef struct xci_device_loader {
     xci_load_taker taker;
     xci_load_worker *workers;
     xci_device_arena arena;   /* mode KEEP */
+    uint64_t expected_blocks; /* likewise, before the first record, and */
+    uint64_t expected_bytes;  /* theirs, as they come; 0: nothing is expected any more */
     xci_device_engine engine; /* likewise: or the kernels, who decodes */
     /* Likewise: entries of all blocks that passed, in the order in which they were taken, for
      * whoever applies them. */
@@ -115,13 +114,18 @@ xorcast_status xci_device_loader_open(xci_device_loader *loader, xorcast_bundle 
                                       const xci_load_taker *taker);
 void xci_device_loader_close(xci_device_loader *loader);
 
-/* Mode KEEP: makes room for a list of about so many blocks. Before the first record of a delta. */
-xorcast_status xci_device_load_begin(xci_device_loader *loader, uint64_t block_count);
+/* Mode KEEP: makes room for about so many blocks of so many bytes, and what follows comes after
+ * what is on the default stream now. Before the first record of a delta. */
+xorcast_status xci_device_load_begin(xci_device_loader *loader, uint64_t block_count,
+                                     uint64_t bytes);
 /* Adds records; their bytes are the caller's again afterwards. Work goes on behind the call.
  * `side`: NULL, or where another device has blocks of the records: they are copied from there, and
  * read until the end. */
 xorcast_status xci_device_load(xci_device_loader *loader, const xci_record *records, uint64_t count,
                                xci_device_side *side);
+/* Whether the blocks of a record that was added come from the other side, so that nobody has looked
+ * at those that the record has beside it. */
+bool xci_device_load_elsewhere(const xci_device_loader *loader, const xci_record *record);
 /* Until all of it is done. */
 xorcast_status xci_device_load_end(xci_device_loader *loader);
 /* After a failure, or to begin anew: waits, and drops what was loaded. */

@@ -51,7 +51,7 @@ xorcast_status xci_load_gap_reserve(xci_device_loader *loader, xci_load_slot *sl
                                     uint64_t blocks) {
     xci_load_gap *gap = &slot->gap;
     xorcast_context *context = loader->context;
-    if (gap->pinned.at != NULL && blocks <= gap->block_room)
+    if (gap->device.at != NULL && blocks <= gap->block_room) /* made last */
         return XORCAST_OK;
     xci_load_gap_release(context, slot);
     gap->block_room = blocks;
@@ -119,7 +119,7 @@ static xorcast_status send_blocks(xci_device_loader *loader, const xci_load_slot
                      from = tables_in(&slot->gap, &slot->gap.pinned);
     return xci_device_result(loader->context,
                              device->ops->copy(device->handle, to.blocks, from.blocks,
-                                               slot->listed * sizeof *to.blocks, loader->stream),
+                                               slot->listed * sizeof *to.blocks, slot->stream),
                              "copy blocks");
 }
 
@@ -135,12 +135,12 @@ xorcast_status xci_load_gap_start(xci_device_loader *loader, xci_load_slot *slot
     TRY(send_blocks(loader, slot));
     XCI_DEVICE(context, "copy records",
                device->ops->copy(device->handle, to.records, from.records,
-                                 records * sizeof *to.records, loader->stream));
+                                 records * sizeof *to.records, slot->stream));
     XCI_DEVICE(context, "decode blocks",
-               device->ops->gap_check(device->handle, &call, loader->stream));
+               device->ops->gap_check(device->handle, &call, slot->stream));
     XCI_DEVICE(context, "copy results",
                device->ops->copy(device->handle, from.results, to.results,
-                                 slot->listed * sizeof *to.results, loader->stream));
+                                 slot->listed * sizeof *to.results, slot->stream));
     return XORCAST_OK;
 }
 
@@ -207,9 +207,8 @@ xorcast_status xci_load_gap_finish(xci_device_loader *loader, xci_load_slot *slo
     slot->count = list_forms(slot, at, table, results);
     const xci_cuda_gap_call call = call_of(loader, slot);
     TRY(send_blocks(loader, slot));
-    XCI_DEVICE(context, "make lists",
-               device->ops->gap_ready(device->handle, &call, loader->stream));
-    XCI_DEVICE(context, "make lists", device->ops->stream_wait(device->handle, loader->stream));
+    XCI_DEVICE(context, "make lists", device->ops->gap_ready(device->handle, &call, slot->stream));
+    XCI_DEVICE(context, "make lists", device->ops->stream_wait(device->handle, slot->stream));
     atomic_store(&slot->gap.record_count, 0);
     return XORCAST_OK;
 }

@@ -76,11 +76,13 @@ static bool device_codec(uint32_t codec) {
     return codec == XORCAST_CODEC_RAW || codec == XORCAST_CODEC_LZ4;
 }
 
-/* Writes block `index` of a record to the payload at `at` and lists it. */
+/* Writes block `index` of a record to the payload, `at` from where the record's begins, and lists
+ * it. */
 static xorcast_status place_block(xci_device_loader *loader, xci_load_worker *worker,
-                                  xci_load_slot *slot, const xci_chunk *chunk,
-                                  const xci_record *record, uint32_t index, const uint8_t *bytes,
+                                  xci_load_slot *slot, const xci_load_item *item,
+                                  const xci_chunk *chunk, uint32_t index, const uint8_t *bytes,
                                   uint64_t *at, xci_cuda_block *entry) {
+    const xci_record *record = item->record;
     const xci_block *block = &record->blocks[index];
     uint32_t count = block->bytes, codec = block->codec;
     const bool pads = chunk->packed && loader->mode != XCI_LOAD_APPLY_OWN;
@@ -97,8 +99,8 @@ static xorcast_status place_block(xci_device_loader *loader, xci_load_worker *wo
         if (count == 0)
             return xci_load_skip(slot, entry);
     }
-    memcpy(slot->pinned.at + *at, bytes, count);
-    *entry = (xci_cuda_block){slot->payload_at + *at, count, codec, chunk->index};
+    memcpy(slot->pinned.at + item->at + *at, bytes, count);
+    *entry = (xci_cuda_block){slot->payload_at + item->at + *at, count, codec, chunk->index};
     if (slot->engine.wanted)
         slot->engine.forms[entry - xci_load_table(slot)] = (uint8_t)xci_engine_form(
             &loader->engine, &slot->engine, codec, bytes, count, chunk->bytes);
@@ -112,8 +114,8 @@ static xorcast_status place_gap(xci_device_loader *loader, xci_load_slot *slot,
                                 const uint8_t *bytes, uint64_t *at, xci_load_gap_list *list) {
     if (block->element_bytes != element_bytes)
         return xci_load_bad_chunk(loader->bundle, chunk, "its elements have another width");
-    memcpy(slot->pinned.at + *at, bytes, block->bytes);
-    xci_load_gap_add(slot, list, slot->payload_at + *at, block->bytes, chunk);
+    memcpy(slot->pinned.at + list->item->at + *at, bytes, block->bytes);
+    xci_load_gap_add(slot, list, slot->payload_at + list->item->at + *at, block->bytes, chunk);
     *at += xci_round_up(block->bytes, XCI_LOAD_ALIGNMENT);
     return XORCAST_OK;
 }
@@ -121,25 +123,28 @@ static xorcast_status place_gap(xci_device_loader *loader, xci_load_slot *slot,
 /* The parameters of a record, `bytes`, go behind its blocks. */
 static void close_gap(xci_load_slot *slot, const xci_record *record, const uint8_t *bytes,
                       uint64_t at, const xci_load_gap_list *list) {
-    memcpy(slot->pinned.at + at, bytes, record->params_bytes);
-    xci_load_gap_close(slot, list, slot->payload_at + at, (uint32_t)record->params_bytes, bytes[0]);
+    memcpy(slot->pinned.at + list->item->at + at, bytes, record->params_bytes);
+    xci_load_gap_close(slot, list, slot->payload_at + list->item->at + at,
+                       (uint32_t)record->params_bytes, bytes[0]);
 }
 
 /* ---- One record ---- */
 
-uint64_t xci_load_record_room(const xci_device_loader *loader, const xci_record *record) {
+uint64_t xci_load_record_room(const xci_device_loader *loader, const xci_record *record,
+                              bool *loose_out) {
     const xorcast_bundle *bundle = loader->bundle;
     const bool gap_here = xci_load_gap_here(loader, record);
     const uint32_t ready = 1u << XORCAST_CODEC_RAW | 1u << XORCAST_CODEC_LZ4;
     uint64_t room = 0;
+    *loose_out = !bundle->complete && !gap_here;
     if (record->codecs != 0 && (record->codecs & ~ready) == 0)
-        return xci_round_up(record->raw_bytes, XCI_LOAD_ALIGNMENT) +
-               (uint64_t)record->block_count * XCI_LOAD_ALIGNMENT;
+        return record->aligned_bytes;
     for (uint32_t i = 0; i < record->block_count; i++) {
         const xci_block *block = &record->blocks[i];
         const bool as_is =
             device_codec(block->codec) || (gap_here && block->codec == XORCAST_CODEC_GAP);
         const uint64_t bytes = as_is ? block->bytes : xci_load_block_room(bundle);
+        *loose_out = *loose_out || (!as_is && !gap_here);
         room += xci_round_up(bytes, XCI_LOAD_ALIGNMENT);
     }
     return room + (gap_here ? xci_round_up(record->params_bytes, XCI_LOAD_ALIGNMENT) : 0);
@@ -157,7 +162,8 @@ static xorcast_status no_such_chunk(const xorcast_bundle *bundle, const xci_reco
             record->blocks[index].chunk);
 }
 
-/* Lists the blocks of a record that come from another device, where they follow each other. */
+/* Lists the blocks of a record that come from another device, where they follow each other, as they
+ * do here. */
 static xorcast_status list_record(const xci_device_loader *loader, const xci_load_slot *slot,
                                   const xci_load_item *item) {
     xorcast_bundle *bundle = loader->bundle;
@@ -165,7 +171,8 @@ static xorcast_status list_record(const xci_device_loader *loader, const xci_loa
     const uint64_t first = bundle->group_first[record->group],
                    end = bundle->group_first[record->group + 1];
     xci_cuda_block *entry = &xci_load_table(slot)[item->first];
-    const uint8_t *at = slot->payload_at + item->at;
+    uint8_t *at = slot->payload_at + slot->pinned_bytes + item->at;
+    item->move->to = at;
     uint64_t tensor_end = 0; /* chunks before it are of the same tensor */
     uint32_t element_bytes = 0;
     for (uint32_t i = 0; i < record->block_count; i++, entry++) {
@@ -189,14 +196,14 @@ static xorcast_status list_record(const xci_device_loader *loader, const xci_loa
 
 xorcast_status xci_load_record(xci_device_loader *loader, xci_load_slot *slot,
                                const xci_load_item *item, uint32_t worker_index) {
-    if (item->copied)
+    if (item->move != NULL)
         return list_record(loader, slot, item);
     xorcast_bundle *bundle = loader->bundle;
     xci_load_worker *worker = &loader->workers[worker_index];
     const xci_record *record = item->record;
     const uint64_t first = bundle->group_first[record->group],
                    end = bundle->group_first[record->group + 1];
-    uint64_t at = item->at;
+    uint64_t at = 0;
     const uint8_t *bytes;
     TRY(xci_group_read(&worker->reader, place_of(bundle, first), record, &bytes));
     const bool gap_here = xci_load_gap_here(loader, record);
@@ -218,7 +225,7 @@ xorcast_status xci_load_record(xci_device_loader *loader, xci_load_slot *slot,
         else
             xci_bundle_chunk_places(bundle, c, &chunk);
         if (!gap) {
-            TRY(place_block(loader, worker, slot, &chunk, record, i, bytes, &at, entry));
+            TRY(place_block(loader, worker, slot, item, &chunk, i, bytes, &at, entry));
             continue;
         }
         TRY(place_gap(loader, slot, &record->blocks[i], chunk.element_bytes, c, bytes, &at, &gaps));

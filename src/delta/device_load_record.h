@@ -6,7 +6,8 @@
 
 #include "delta/device_load.h"
 
-#define XCI_LOAD_ALIGNMENT 16u      /* of blocks; and as much may be read behind the last one */
+/* Of blocks; and as much may be read behind the last one. */
+#define XCI_LOAD_ALIGNMENT XCI_RECORD_ALIGNMENT
 #define XCI_LOAD_SKIPPED UINT64_MAX /* in place of an entry's chunk: nothing to do */
 
 /* The slot's table, in pinned memory. */
@@ -14,9 +15,11 @@ static inline xci_cuda_block *xci_load_table(const xci_load_slot *slot) {
     return (xci_cuda_block *)(void *)(slot->pinned.at + slot->payload_room);
 }
 
-/* What a block takes at most once it is device-ready, and the blocks of a record. */
+/* What a block takes at most once it is device-ready, and the blocks of a record. `loose`: they may
+ * take less, which is known once they are loaded. */
 uint64_t xci_load_block_room(const xorcast_bundle *bundle);
-uint64_t xci_load_record_room(const xci_device_loader *loader, const xci_record *record);
+uint64_t xci_load_record_room(const xci_device_loader *loader, const xci_record *record,
+                              bool *loose_out);
 
 /* The item's record: its blocks to their places, or, if they come from another device, only their
  * entries. */

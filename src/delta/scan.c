@@ -40,23 +40,31 @@ typedef struct device_sums {
 static xorcast_status take_digests(void *user, uint64_t first, uint64_t count,
                                    const xorcast_digest *digests) {
     device_sums *sums = user;
-    if (sums->chunk_digests != NULL)
-        memcpy(sums->chunk_digests + first, digests, count * sizeof *digests);
-    for (uint64_t i = 0; i < count; i++)
+    for (uint64_t i = 0; i < count; i++) {
+        if (sums->chunk_digests != NULL)
+            xci_digest_merge(&sums->chunk_digests[first + i], &digests[i]);
         xci_digest_merge(&sums->sum, &digests[i]);
+    }
     return XORCAST_OK;
+}
+
+static xorcast_status scan_share(const xorcast_bundle *share, device_sums *sums) {
+    const uint64_t chunk_count = share->layout.chunk_count;
+    xci_device_scanner scanner;
+    TRY(xci_device_scanner_open(&scanner, share->context, chunk_count));
+    const xorcast_status status =
+        xci_device_scan(&scanner, share->map, 0, chunk_count, XCI_FOREVER, take_digests, sums);
+    xci_device_scanner_close(&scanner);
+    return status;
 }
 
 static xorcast_status scan_device(xorcast_bundle *bundle, xorcast_digest *chunk_digests,
                                   xorcast_digest *sum_out) {
-    const uint64_t chunk_count = bundle->layout.chunk_count;
     device_sums sums = {chunk_digests, {{0, 0}}};
-    xci_device_scanner scanner;
-    TRY(xci_device_scanner_open(&scanner, bundle->context, chunk_count));
-    const xorcast_status status =
-        xci_device_scan(&scanner, bundle->map, 0, chunk_count, XCI_FOREVER, take_digests, &sums);
-    xci_device_scanner_close(&scanner);
-    TRY(status);
+    if (chunk_digests != NULL)
+        memset(chunk_digests, 0, bundle->layout.chunk_count * sizeof *chunk_digests);
+    for (uint32_t s = 0; s < bundle->share_count; s++)
+        TRY(scan_share(bundle->shares[s], &sums));
     *sum_out = sums.sum;
     return XORCAST_OK;
 }

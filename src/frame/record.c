@@ -98,6 +98,7 @@ static xorcast_status read_sizes(xorcast_context *context, xci_reader *reader,
         record->blocks[i].bytes = (uint32_t)bytes;
         record->blocks[i].chunk_bytes = 0;
         record->raw_bytes += bytes;
+        record->aligned_bytes += xci_round_up(bytes, XCI_RECORD_ALIGNMENT);
     }
     if ((record->params_bytes != 0) != any_gap)
         return bad_record(context, record, reader, "it has parameters and no gap block, or none");

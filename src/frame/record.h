@@ -33,7 +33,10 @@ typedef struct xci_record {
     const uint8_t *head;
     uint32_t head_bytes, checksum;
     uint32_t codecs; /* of the blocks: 1 << codec for each that occurs */
+    uint64_t aligned_bytes; /* of the blocks, each rounded up to XCI_RECORD_ALIGNMENT */
 } xci_record;
+
+#define XCI_RECORD_ALIGNMENT 16u /* of blocks on a device */
 
 /* Room for blocks: records that are read append theirs. Set `used` to 0 to begin anew. */
 typedef struct xci_record_space {

@@ -10,20 +10,20 @@
 #include "base/pool.h"
 #include "publish/device_gap.h"
 #include "publish/device_incoming.h"
+#include "publish/device_join.h"
 #include "publish/device_lists.h"
 #include "publish/device_shadow.h"
 
 #define OUTPUT_BYTES (UINT64_C(40) << 20) /* of a piece's blocks, unless a group needs more */
-#define PIECE_CHUNKS UINT64_C(65536)      /* two milliseconds; fewer cost encode a tenth */
+#define PIECE_CHUNKS UINT64_C(65536) /* two milliseconds; fewer cost encode a tenth */
 /* The last pieces halve down to this: what the host does with the very last one is waited for. */
-#define LAST_CHUNKS UINT64_C(8192)
+#define LAST_CHUNKS UINT64_C(16384)
 #define BLOCK_ALIGNMENT 16u               /* where apply wants blocks; encode packs them closely */
 #define BLOCK_ROOM 32u /* of each chunk, beyond its block: what aligning blocks takes at most */
-#define SPANS 48u      /* every cut at least halves a piece */
+#define SPANS 64u      /* every cut at least halves a piece, of which three are under way */
 #define SLOTS 3u
 /* In the gap codec, of a piece at most: two rounds of thread blocks; each takes 34 KB of scratch. */
 #define GAP_GROUPS UINT64_C(1056)
-#define KEPT_SHARE 16u /* of the weights, as much may be kept of a version's blocks on the device */
 
 static atomic_uint_fast64_t output_limit = OUTPUT_BYTES;
 
@@ -59,21 +59,21 @@ struct xci_device_encoder {
     xorcast_context *context;
     xci_pending *pending;
     xci_device_shadow *shadow;
-    void *caller_stream;
-    void *compute, *sizes, *drain, *keep; /* streams, */
+    uint32_t share;                            /* of the bundle, whose chunks it encodes */
+    const xci_device_encoder *const *siblings; /* one for each share */
+    void *compute, *sizes, *drain, *keep;      /* streams, */
     void *event, *computed, *settled, *gathered; /* and events between them */
     xci_device_incoming incoming;
     xci_device_memory scratch; /* of encode; of settling, which is on the same stream */
-    xci_device_side *side;     /* where blocks stay until the next version; NULL: nowhere */
-    bool keep_blocks;
-    bool moves; /* encode moves the shadow */
-    xci_device_memory bounce;  /* a group's scattered chunks */
+    xci_device_side *side;     /* where blocks stay until the next version, or NULL; not owned */
+    bool moves;                /* encode moves the shadow */
+    xci_device_join join; /* a group's scattered chunks */
     encode_slot slots[SLOTS];
     uint64_t launched, received, booked; /* pieces of the put; piece i is in slot i % SLOTS */
     uint64_t capacity, most_chunks;      /* of a piece */
     uint64_t piece_chunks;               /* how many are expected to fit */
     const xci_put_range *ranges;         /* of the put */
-    range_note *notes; /* one for each range of a piece */
+    range_note *notes;                   /* one for each range of a piece */
     range_span spans[SPANS];
     uint32_t span_count;
     bool encodes_gap;        /* whole groups are encoded in the gap codec by the device, */
@@ -206,7 +206,8 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->computed));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->settled));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->gathered));
-    TRY(xci_device_incoming_open(&e->incoming, bundle));
+    TRY(xci_device_incoming_open(&e->incoming, bundle, e->share, e->shadow));
+    TRY(xci_device_join_open(&e->join, bundle, e->share));
     TRY(xci_device_allocate(context, scratch, &e->scratch));
     TRY(xci_allocate_array(context, xci_max(1, bundle->layout.group_count), sizeof *e->notes,
                            &memory));
@@ -220,18 +221,18 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     return XORCAST_OK;
 }
 
-xorcast_status xci_device_encoder_open(xci_pending *pending, void *stream, bool keep_blocks,
+xorcast_status xci_device_encoder_open(xci_pending *pending, uint32_t share,
+                                       const xci_device_encoder *const *siblings,
                                        xci_device_encoder **encoder_out) {
-    xorcast_context *context = pending->bundle->context;
+    xorcast_context *context = pending->bundle->shares[share]->context;
     void *memory;
     TRY(xci_allocate_zeroed(context, sizeof(xci_device_encoder), &memory));
     xci_device_encoder *e = memory;
     e->context = context;
     e->pending = pending;
     e->shadow = xci_shadow_device(pending->shadow);
-    e->caller_stream = stream;
-    e->keep_blocks = keep_blocks && xci_device_shadow_on_device(e->shadow) &&
-                     encoding_of(e)->codec <= XORCAST_CODEC_LZ4;
+    e->share = share;
+    e->siblings = siblings;
     /* What is encoded beside the old weights needs them when it is booked. */
     e->moves = xci_device_shadow_on_device(e->shadow) && encoding_of(e)->old_weights == 0;
     const xorcast_status status = open_parts(e);
@@ -270,8 +271,7 @@ void xci_device_encoder_close(xci_device_encoder *e) {
     }
     xci_device_incoming_close(&e->incoming);
     xci_device_release(context, &e->scratch);
-    xci_device_side_close(e->side);
-    xci_device_release(context, &e->bounce);
+    xci_device_join_close(&e->join);
     for (uint32_t i = 0; e->lists != NULL && i < xci_context_threads(context); i++)
         xci_device_lists_close(context, &e->lists[i]);
     xci_release(context, e->lists);
@@ -279,25 +279,17 @@ void xci_device_encoder_close(xci_device_encoder *e) {
     xci_release(context, e);
 }
 
-xorcast_status xci_device_encoder_begin(xci_device_encoder *e) {
-    const xorcast_layout *layout = &e->pending->bundle->layout;
-    xci_device_side *before = e->side;
-    if (!e->keep_blocks)
-        return XORCAST_OK;
-    e->side = NULL; /* given away */
-    TRY(xci_device_side_open(e->context, layout->group_count,
-                             layout->total_bytes / KEPT_SHARE + e->capacity, before, &e->side));
-    e->pending->parts[XCI_FORM_PLAIN].side = e->side;
-    return XORCAST_OK;
+void xci_device_encoder_begin(xci_device_encoder *e, xci_device_side *side) {
+    e->side = side;
 }
 
-xorcast_status xci_device_encoder_check(xci_device_encoder *e, uint64_t count,
-                                        const uint64_t *indices, const void *const *data) {
-    return xci_device_incoming_check(&e->incoming, count, indices, data);
+uint64_t xci_device_encoder_room(const xci_device_encoder *e) {
+    return e->capacity;
 }
 
-xorcast_status xci_device_encoder_take(xci_device_encoder *e, uint64_t tensor, const void *data) {
-    return xci_device_incoming_take(&e->incoming, tensor, data);
+xorcast_status xci_device_encoder_take(xci_device_encoder *e, uint64_t tensor, const void *data,
+                                       bool kept) {
+    return xci_device_incoming_take(&e->incoming, tensor, data, kept);
 }
 
 xorcast_status xci_device_encoder_take_all(xci_device_encoder *e) {
@@ -311,11 +303,20 @@ static void push_span(xci_device_encoder *e, range_span span) {
         e->spans[e->span_count++] = span;
 }
 
+static bool is_scattered(const xci_device_encoder *e, uint64_t chunk) {
+    return e->incoming.at[chunk] == NULL || xci_joined(e->pending->bundle, chunk);
+}
+
 static bool has_scattered(const xci_device_encoder *e, const xci_put_range *range) {
     for (uint64_t c = range->first; e->incoming.scattered && c < range->end; c++)
-        if (e->incoming.at[c] == NULL)
+        if (is_scattered(e, c))
             return true;
     return false;
+}
+
+static bool is_whole(const xci_device_encoder *e, const xci_put_range *range) {
+    const uint64_t *group = &e->pending->bundle->group_first[range->group];
+    return range->first == group[0] && range->end == group[1];
 }
 
 /* How many chunks the next piece has at most, of a span whose ranges are there. */
@@ -325,7 +326,8 @@ static uint64_t piece_limit(const xci_device_encoder *e, const range_span *span)
 }
 
 /* Ranges that follow each other without a gap, as many as are expected to fit; a group with
- * scattered chunks, for which there is one bounce buffer, goes alone. */
+ * scattered chunks, for which there is one bounce buffer, goes alone, and so does a part of a group
+ * where the device encodes whole ones. */
 static range_span next_piece(xci_device_encoder *e) {
     range_span *span = &e->spans[e->span_count - 1];
     range_span piece = {span->first, span->first + 1};
@@ -335,7 +337,8 @@ static range_span next_piece(xci_device_encoder *e) {
     while (piece.end < span->end && !scattered) {
         const xci_put_range *next = &e->ranges[piece.end];
         if (next->first != e->ranges[piece.end - 1].end || next->end - first > limit ||
-            (e->encodes_gap && piece.end - piece.first == e->gap_groups))
+            (e->encodes_gap && (piece.end - piece.first == e->gap_groups ||
+                                is_whole(e, next) != is_whole(e, next - 1))))
             break;
         scattered = has_scattered(e, next);
         if (scattered)
@@ -353,39 +356,43 @@ static range_span next_piece(xci_device_encoder *e) {
 /* Gives scattered chunks a place in the bounce buffer. */
 static xorcast_status place_scattered(xci_device_encoder *e, const encode_slot *slot,
                                       bool *any_out) {
-    const xorcast_bundle *bundle = e->pending->bundle;
     *any_out = false;
-    if (!e->incoming.scattered)
-        return XORCAST_OK;
-    for (uint64_t c = slot->first; c < slot->first + slot->count; c++) {
-        if (e->incoming.at[c] != NULL)
+    for (uint64_t c = slot->first; e->incoming.scattered && c < slot->first + slot->count; c++) {
+        if (!is_scattered(e, c))
             continue;
-        TRY(xci_device_reserve(e->context, &e->bounce,
-                               bundle->group_chunks_max << bundle->chunk_log2));
-        e->incoming.at[c] = e->bounce.at + ((c - slot->first) << bundle->chunk_log2);
+        TRY(xci_device_join_reserve(&e->join));
+        e->incoming.at[c] = xci_device_join_place(&e->join, slot->first, c);
         *any_out = true;
     }
     return XORCAST_OK;
 }
 
-static bool in_bounce(const xci_device_encoder *e, uint64_t chunk) {
-    const uintptr_t at = (uintptr_t)e->incoming.at[chunk], base = (uintptr_t)e->bounce.at;
-    return base != 0 && at >= base && at < base + e->bounce.bytes;
+/* The table is on its way: the host's entries mark what is scattered again. */
+static void unplace_scattered(xci_device_encoder *e, const encode_slot *slot) {
+    for (uint64_t c = slot->first; c < slot->first + slot->count; c++)
+        if (xci_device_join_has(&e->join, e->incoming.at[c]))
+            e->incoming.at[c] = xci_device_incoming_small(&e->incoming, c);
+}
+
+/* Small tensors of other devices are copied on their drain streams. */
+static void list_sources(const xci_device_encoder *e, bool packed, xci_join_source *sources) {
+    for (uint32_t s = 0; s < e->pending->bundle->share_count; s++) {
+        const xci_device_encoder *one = e->siblings[s];
+        sources[s].stream = packed && one != e ? one->drain : one->compute;
+        sources[s].packed = packed ? one->incoming.small.at : NULL;
+    }
 }
 
 static xorcast_status gather_scattered(xci_device_encoder *e, const encode_slot *slot) {
-    const xci_device *device = e->context->shared->device;
-    const xci_device_map *map = e->pending->bundle->map;
     const uint64_t end = slot->first + slot->count;
+    xci_join_source sources[XCI_SHARES_MAX];
+    list_sources(e, slot->first >= e->pending->bundle->whole_chunk_count, sources);
     for (uint64_t c = slot->first; c < end;) {
         uint64_t stop = c;
-        while (stop < end && in_bounce(e, stop))
+        while (stop < end && xci_device_join_has(&e->join, e->incoming.at[stop]))
             stop++;
-        const xci_cuda_copy_call call = {map->grid, map->places, c, stop - c,
-                                         e->incoming.device_at + c};
         if (stop > c)
-            XCI_DEVICE(e->context, "gather weights",
-                       device->ops->gather(device->handle, &call, e->compute));
+            TRY(xci_device_join_run(&e->join, slot->first, c, stop - c, sources));
         c = stop + (stop == c);
     }
     return XORCAST_OK;
@@ -393,7 +400,7 @@ static xorcast_status gather_scattered(xci_device_encoder *e, const encode_slot 
 
 static xci_cuda_encode_call call_of(const xci_device_encoder *e, const encode_slot *slot) {
     const slot_tables on = device_tables(e, slot);
-    const xci_device_map *shadow = xci_device_shadow_map(e->shadow);
+    const xci_device_map *shadow = xci_device_shadow_map(e->shadow, e->share);
     return (xci_cuda_encode_call){.grid = shadow->grid,
                                   .old_at = shadow->places.direct,
                                   .new_at = (const uint8_t *const *)e->incoming.device_at,
@@ -412,12 +419,9 @@ static xci_cuda_encode_call call_of(const xci_device_encoder *e, const encode_sl
 
 /* Whether all ranges of a piece are whole groups. */
 static bool whole_groups(const xci_device_encoder *e, const encode_slot *slot) {
-    const uint64_t *first = e->pending->bundle->group_first;
-    for (uint64_t r = slot->ranges.first; r < slot->ranges.end; r++) {
-        const xci_put_range *range = &e->ranges[r];
-        if (range->first != first[range->group] || range->end != first[range->group + 1])
+    for (uint64_t r = slot->ranges.first; r < slot->ranges.end; r++)
+        if (!is_whole(e, &e->ranges[r]))
             return false;
-    }
     return true;
 }
 
@@ -442,14 +446,14 @@ static xorcast_status start_encode(xci_device_encoder *e, encode_slot *slot, boo
                device->ops->copy(device->handle, e->incoming.table.at + at,
                                  e->incoming.pinned.at + at, slot->count * sizeof(uint8_t *),
                                  e->compute));
+    if (slot->first + slot->count > e->pending->bundle->whole_chunk_count)
+        XCI_DEVICE(context, "order two streams",
+                   device->ops->stream_after(device->handle, e->compute, e->gathered));
     if (scattered)
         TRY(gather_scattered(e, slot));
     if (e->launched >= SLOTS) /* what the slot holds may still be copied */
         XCI_DEVICE(context, "order two streams",
                    device->ops->stream_after(device->handle, e->compute, slot->kept));
-    if (slot->first + slot->count > e->pending->bundle->whole_chunk_count)
-        XCI_DEVICE(context, "order two streams",
-                   device->ops->stream_after(device->handle, e->compute, e->gathered));
     slot->gap.here = e->encodes_gap && whole_groups(e, slot);
     if (slot->gap.here)
         TRY(start_gap(e, slot, &call));
@@ -477,15 +481,14 @@ static xorcast_status launch(xci_device_encoder *e) {
     slot->settled = 0;
     TRY(place_scattered(e, slot, &scattered));
     const xorcast_status status = start_encode(e, slot, scattered);
-    if (scattered) /* the table is on its way; the host's entries mark what is scattered */
-        XCI_DEVICE(e->context, "encode weights",
-                   e->context->shared->device->ops->stream_wait(e->context->shared->device->handle,
-                                                                e->compute));
-    for (uint64_t c = slot->first; scattered && c < slot->first + slot->count; c++)
-        if (in_bounce(e, c))
-            e->incoming.at[c] = NULL;
     e->launched++;
-    return status;
+    if (!scattered)
+        return status;
+    const xci_device *device = e->context->shared->device;
+    const int waited = device->ops->stream_wait(device->handle, e->compute); /* one bounce buffer */
+    unplace_scattered(e, slot);
+    TRY(status);
+    return xci_device_result(e->context, waited, "encode weights");
 }
 
 /* ---- The shadow and the records ----
@@ -514,13 +517,12 @@ static void list_range(const xci_device_encoder *e, encode_slot *slot, const xci
 }
 
 /* Applies what the slot lists from `first` on, before what is encoded from now on. */
-static xorcast_status apply_listed(xci_device_encoder *e, const encode_slot *slot,
-                                   uint64_t first) {
+static xorcast_status apply_listed(xci_device_encoder *e, const encode_slot *slot, uint64_t first) {
     xorcast_context *context = e->context;
     const xci_device *device = context->shared->device;
     const slot_tables from = host_tables(e, slot);
     const settle_place to = place_to_settle(e);
-    const xci_device_map *shadow = xci_device_shadow_map(e->shadow);
+    const xci_device_map *shadow = xci_device_shadow_map(e->shadow, e->share);
     const uint64_t count = slot->settled - first;
     const xci_cuda_block_call call = {
         .grid = shadow->grid, .places = shadow->places, .blocks = to.blocks, .count = count};
@@ -539,8 +541,8 @@ static xorcast_status apply_listed(xci_device_encoder *e, const encode_slot *slo
 }
 
 /* Settles ranges [first, end) of a piece whose results are here; no `notes`: none is booked. */
-static xorcast_status settle(xci_device_encoder *e, encode_slot *slot, uint64_t first,
-                             uint64_t end, const range_note *notes) {
+static xorcast_status settle(xci_device_encoder *e, encode_slot *slot, uint64_t first, uint64_t end,
+                             const range_note *notes) {
     uint8_t *at = place_to_settle(e).aligned;
     const uint64_t before = slot->settled;
     for (uint64_t r = first; r < end; r++) {
@@ -577,7 +579,7 @@ static xorcast_status cut(xci_device_encoder *e, encode_slot *slot) {
     for (uint64_t c = slot->first; from > slot->ranges.first && c < e->ranges[from - 1].end; c++)
         slot->used += on.results[c - slot->first].block_bytes;
     slot->ranges.end = from;
-    e->piece_chunks = xci_max(1, xci_min(fits, slot->count / 2));
+    e->piece_chunks = xci_max(1, xci_min(fits - fits / 8, slot->count / 2));
     push_span(e, (range_span){from, end});
     return e->moves ? settle(e, slot, from, end, NULL) : XORCAST_OK;
 }
@@ -611,6 +613,16 @@ static xorcast_status receive_gap(xci_device_encoder *e, const encode_slot *slot
     return XORCAST_OK;
 }
 
+/* The next pieces have as many chunks as would have fitted of one like this, with some room to
+ * spare; one piece at most doubles or halves what is expected. What was cut stays cut. */
+static void expect(xci_device_encoder *e, const encode_slot *slot) {
+    const uint64_t room = e->capacity - e->capacity / 8, before = e->piece_chunks;
+    const uint64_t fits = slot->count * room / xci_max(1, slot->used);
+    const uint64_t most = e->span_count > 1 ? before : xci_max(before, 2 * slot->count);
+    const uint64_t least = xci_max(1, before / 2);
+    e->piece_chunks = xci_min(e->most_chunks, xci_max(least, xci_min(fits, most)));
+}
+
 /* Waits for the next piece's sizes and has its blocks copied to the host: on a stream where no
  * sizes of pieces behind it are waited for. */
 static xorcast_status receive(xci_device_encoder *e) {
@@ -622,8 +634,8 @@ static xorcast_status receive(xci_device_encoder *e) {
     if (slot->used > e->capacity) {
         TRY(cut(e, slot));
         slot->gap.here = false;
-    } else if (slot->used < e->capacity / 3) {
-        e->piece_chunks = xci_min(e->most_chunks, 2 * e->piece_chunks);
+    } else {
+        expect(e, slot);
     }
     slot->gap.here = slot->gap.here && slot->used > 0 && gap_fits(e, slot);
     if (slot->gap.here)
@@ -643,6 +655,7 @@ typedef struct book_job {
     xci_device_encoder *e;
     const encode_slot *slot;
     uint8_t *kept;       /* where the piece's blocks stay on the device; NULL: nowhere */
+    uint64_t part_count; /* items before those of ranges: parts that can be hashed */
 } book_job;
 
 /* Where a range's first block, `offset` bytes behind the piece's first, stays: blocks that follow
@@ -681,12 +694,13 @@ static void take_payload(const xci_device_gap *gap, const uint8_t *payload, uint
 
 /* What a range of the piece came to. */
 static void collect(const book_job *job, const xci_put_range *range, xci_encode_worker *worker,
-                    xci_piece *piece, range_note *note) {
+                    xci_piece *piece, bool *behind_out) {
     const xorcast_bundle *bundle = job->e->pending->bundle;
     const slot_tables on = host_tables(job->e, job->slot);
     uint8_t *at = job->kept;
     xci_record *record = &piece->record;
     xci_chunk chunk;
+    bool moved = true;
     memset(piece, 0, sizeof *piece);
     record->group = range->group;
     record->blocks = worker->blocks;
@@ -709,7 +723,7 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
             (xci_block){(uint32_t)(c - bundle->group_first[range->group]), result->block_codec,
                         chunk.element_bytes, result->block_bytes, chunk.bytes};
         record->raw_bytes += result->block_bytes;
-        note->behind |= result->moved == 0;
+        moved = moved && result->moved == 1;
         piece->counts.bits_changed += result->bits_changed;
         piece->counts.bytes_changed += result->bytes_changed;
         piece->counts.elements_changed += result->elements_changed;
@@ -720,31 +734,38 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
         take_payload(&job->slot->gap, job->slot->payload.at,
                      (uint64_t)(range - &job->e->ranges[job->slot->ranges.first]),
                      range->first - job->slot->first, record);
+    *behind_out = !moved;
 }
 
 /* Tells subscribers of the process where a whole group's blocks stay. */
 static void note_place(const book_job *job, const xci_put_range *range, const uint8_t *payload) {
-    const uint64_t *group = &job->e->pending->bundle->group_first[range->group];
-    if (job->kept != NULL && range->first == group[0] && range->end == group[1])
+    if (job->kept != NULL && is_whole(job->e, range))
         job->e->side->groups[range->group] =
             kept_at(job, range, (uint64_t)(payload - job->slot->payload.at));
 }
 
-static xorcast_status book_range(void *user, uint64_t index, uint32_t worker_index) {
-    const book_job *job = user;
+static xorcast_status book_range(const book_job *job, uint64_t index, uint32_t worker_index) {
     xci_device_encoder *e = job->e;
     const xci_put_range *range = &e->ranges[job->slot->ranges.first + index];
-    range_note *note = &e->notes[index];
+    bool behind;
     xci_piece piece;
-    collect(job, range, &e->pending->workers[worker_index], &piece, note);
+    collect(job, range, &e->pending->workers[worker_index], &piece, &behind);
     TRY(xci_pending_book(e->pending, range, worker_index, &piece, 0));
-    note->booked = true;
+    e->notes[index] = (range_note){true, behind};
     if (piece.record.block_count > 0) {
         note_place(job, range, piece.record.payload);
         if (!xci_device_shadow_on_device(e->shadow))
             xci_shadow_move(e->pending->shadow, worker_index, &piece.record);
     }
     return xci_pending_seen(e->pending, range, worker_index);
+}
+
+static xorcast_status book_item(void *user, uint64_t index, uint32_t worker_index) {
+    const book_job *job = user;
+    if (index >= job->part_count)
+        return book_range(job, index - job->part_count, worker_index);
+    xci_parts_hash(&job->e->pending->parts[XCI_FORM_PLAIN], index);
+    return XORCAST_OK;
 }
 
 /* ---- Blocks that stay on the device ---- */
@@ -760,9 +781,8 @@ static xorcast_status keep_blocks(xci_device_encoder *e, const encode_slot *slot
                                  count * sizeof(xci_cuda_move), e->keep));
     XCI_DEVICE(context, "align blocks",
                device->ops->copy_many(device->handle, to.moves, count, e->keep));
-    return xci_device_result(context,
-                             device->ops->event_record(device->handle, slot->kept, e->keep),
-                             "mark a stream");
+    return xci_device_result(
+        context, device->ops->event_record(device->handle, slot->kept, e->keep), "mark a stream");
 }
 
 /* ---- The pieces of a put ---- */
@@ -770,31 +790,40 @@ static xorcast_status keep_blocks(xci_device_encoder *e, const encode_slot *slot
 static uint8_t *place_to_keep(const xci_device_encoder *e, const encode_slot *slot) {
     if (e->side == NULL || slot->used == 0)
         return NULL;
-    return xci_device_side_take(e->side, slot->used + (slot->count + 1) * BLOCK_ROOM);
+    return xci_device_side_take(e->side, e->share, slot->used + (slot->count + 1) * BLOCK_ROOM);
 }
 
 static xorcast_status book_ranges(xci_device_encoder *e, const encode_slot *slot,
                                   uint8_t *kept) {
+    xci_parts *parts = &e->pending->parts[XCI_FORM_PLAIN];
     const uint64_t range_count = slot->ranges.end - slot->ranges.first;
-    book_job job = {e, slot, kept};
+    /* A part takes a millisecond: too long for a small piece, which is near the end. */
+    const bool hashes = slot->count >= e->most_chunks / 2;
+    book_job job = {e, slot, kept, hashes ? parts->count - parts->hashed : 0};
     memset(e->notes, 0, range_count * sizeof *e->notes);
     xci_pending_open_records(e->pending, e->ranges[slot->ranges.first].group,
                              whole_groups(e, slot));
     const xorcast_status status =
-        xci_pool_run(e->context->shared->pool, range_count, book_range, &job);
+        xci_pool_run(e->context->shared->pool, job.part_count + range_count, book_item, &job);
     e->pending->open_records = false;
+    if (status == XORCAST_OK)
+        parts->hashed += job.part_count;
     return status;
 }
 
 /* Where the host writes beside the old weights, chunks that were before their change are read from
- * the shadow: it must have moved by all pieces before this one. */
+ * the shadow: it must have moved by all pieces before this one, those of other devices too. */
 static xorcast_status begin_lists(xci_device_encoder *e, const encode_slot *slot) {
-    const xci_device *device = e->context->shared->device;
     e->booking = slot;
     if (encoding_of(e)->old_weights == 0 || slot->gap.here)
         return XORCAST_OK;
-    return xci_device_result(e->context, device->ops->event_wait(device->handle, e->settled),
-                             "move the shadow");
+    for (uint32_t s = 0; s < e->pending->bundle->share_count; s++) {
+        const xci_device_encoder *one = e->siblings[s];
+        const xci_device *device = one->context->shared->device;
+        XCI_DEVICE(one->context, "move the shadow",
+                   device->ops->event_wait(device->handle, one->settled));
+    }
+    return XORCAST_OK;
 }
 
 xorcast_status xci_device_encoder_list(xci_device_encoder *e, uint32_t worker,
@@ -812,7 +841,7 @@ xorcast_status xci_device_encoder_list(xci_device_encoder *e, uint32_t worker,
     TRY(xci_device_lists_make(&e->lists[worker], e->context, record, listed_out));
     if (encoding_of(e)->old_weights == 0)
         return XORCAST_OK;
-    return xci_device_lists_old(&e->lists[worker], xci_shadow_bundle(e->pending->shadow),
+    return xci_device_lists_old(&e->lists[worker], e->context, e->pending->bundle, e->shadow,
                                 listed_out, first, count, old_out);
 }
 
@@ -855,21 +884,25 @@ static xorcast_status book(xci_device_encoder *e) {
     slot->moved = false;
     TRY(xci_pending_plan(e->pending));
     for (uint32_t form = 0; form <= encoding_of(e)->old_weights; form++)
-        TRY(xci_parts_fill(&e->pending->parts[form]));
+        TRY(xci_parts_copy(&e->pending->parts[form]));
+    return XORCAST_OK;
+}
+
+bool xci_device_encoder_busy(const xci_device_encoder *e) {
+    return e->span_count > 0 || e->booked < e->launched;
+}
+
+xorcast_status xci_device_encoder_launch(xci_device_encoder *e) {
+    while (e->span_count > 0 && e->launched < e->booked + SLOTS)
+        TRY(launch(e));
     return XORCAST_OK;
 }
 
 /* One piece is booked while the next one's blocks are copied and those after it are encoded. */
-static xorcast_status run_pieces(xci_device_encoder *e) {
-    e->launched = e->received = e->booked = 0;
-    while (e->span_count > 0 || e->booked < e->launched) {
-        while (e->span_count > 0 && e->launched < e->booked + SLOTS)
-            TRY(launch(e));
-        while (e->received < xci_min(e->launched, e->booked + 2))
-            TRY(receive(e));
-        TRY(book(e));
-    }
-    return XORCAST_OK;
+xorcast_status xci_device_encoder_book(xci_device_encoder *e) {
+    while (e->received < xci_min(e->launched, e->booked + 2))
+        TRY(receive(e));
+    return book(e);
 }
 
 /* The put is over: nothing is read any more, and the shadow has moved. */
@@ -905,15 +938,28 @@ static xorcast_status take_back(xci_device_encoder *e) {
             xci_device_shadow_lose(e->shadow);
             return status;
         }
+        slot->moved = false;
     }
     return come_to_rest(e);
 }
 
+xorcast_status xci_device_encoder_rest(xci_device_encoder *e, bool failed) {
+    const xorcast_status rested = come_to_rest(e);
+    if (failed)
+        (void)take_back(e);
+    return rested;
+}
+
 /* Waits for the caller's work; small tensors are copied beside the first pieces, which have none of
  * them: those stand last. */
-static xorcast_status begin_pieces(xci_device_encoder *e, bool all) {
+static xorcast_status begin_pieces(xci_device_encoder *e, void *ready, bool all) {
     const xci_device *device = e->context->shared->device;
-    TRY(xci_stream_follow(e->context, e->compute, e->caller_stream, e->event));
+    XCI_DEVICE(e->context, "order two streams",
+               device->ops->stream_after(device->handle, e->compute, ready));
+    if (e->context != e->pending->bundle->context)
+        TRY(xci_stream_follow(e->context, e->compute, NULL, e->event));
+    XCI_DEVICE(e->context, "mark a stream",
+               device->ops->event_record(device->handle, e->event, e->compute));
     XCI_DEVICE(e->context, "order two streams",
                device->ops->stream_after(device->handle, e->drain, e->event));
     TRY(xci_device_incoming_gather(&e->incoming, all, e->drain));
@@ -924,20 +970,12 @@ static xorcast_status begin_pieces(xci_device_encoder *e, bool all) {
                              "mark a stream");
 }
 
-xorcast_status xci_device_encoder_run(xci_device_encoder *e, const xci_put_range *ranges,
-                                      uint64_t first, uint64_t end, bool all) {
+xorcast_status xci_device_encoder_start(xci_device_encoder *e, void *ready,
+                                        const xci_put_range *ranges, uint64_t first, uint64_t end,
+                                        bool all) {
     e->ranges = ranges;
     e->span_count = 0;
+    e->launched = e->received = e->booked = 0;
     push_span(e, (range_span){first, end});
-    for (unsigned i = 0; i < SLOTS; i++)
-        e->slots[i].moved = false;
-    xci_shadow_lock_all(e->pending->shadow);
-    xorcast_status status = begin_pieces(e, all);
-    if (status == XORCAST_OK)
-        status = run_pieces(e);
-    const xorcast_status rested = come_to_rest(e);
-    if (status < 0)
-        (void)take_back(e);
-    xci_shadow_unlock_all(e->pending->shadow);
-    return status < 0 ? status : rested;
+    return begin_pieces(e, ready, all);
 }

@@ -1,5 +1,5 @@
-/* Encoding on a device: what put hands over, piece by piece, beside what is published, to blocks on
- * the host and a shadow that has moved along.
+/* Encoding on a device: what put hands over of the chunks at home there, piece by piece, beside
+ * what is published, to blocks on the host and a shadow that has moved along.
  *
  *     compute stream   encode A | encode B | encode C        | encode D ...
  *     sizes stream              | of A     | of B            | of C ...
@@ -11,7 +11,8 @@
  * book goes back by its blocks, and what encode left as it was, which is rare, moves by them.
  *
  * A piece is as many groups as the output buffer is expected to take; if it takes fewer, the rest
- * is encoded again. pending.c owns the version; this owns device memory and streams.
+ * is encoded again. pending.c owns the version, device_encoders.c drives the encoders of several
+ * devices; this owns device memory and streams.
  *
  * Device memory: three output buffers of 40 MiB (more where a group may need it; as many again for
  * groups in the gap codec), blocks that stay for subscribers of the process, and at most 256 MiB
@@ -21,28 +22,44 @@
 
 #include "publish/pending.h"
 
-/* `stream` is where the caller works: put reads what is written by work that is queued there.
- * `keep_blocks`: a version's blocks stay on the device, as far as a sixteenth of the weights takes
- * them, and its parts say where (backend/device_side.h). */
-xorcast_status xci_device_encoder_open(xci_pending *pending, void *stream, bool keep_blocks,
+typedef struct xci_device_encoder xci_device_encoder;
+
+/* For share `share` of the bundle. `siblings`: the encoders of all shares, this one too; the list
+ * is read when a put has begun. */
+xorcast_status xci_device_encoder_open(xci_pending *pending, uint32_t share,
+                                       const xci_device_encoder *const *siblings,
                                        xci_device_encoder **encoder_out);
-/* The next version begins. */
-xorcast_status xci_device_encoder_begin(xci_device_encoder *encoder);
+/* The next version begins: its blocks stay in `side`, as far as there is room, or nowhere (NULL). */
+void xci_device_encoder_begin(xci_device_encoder *encoder, xci_device_side *side);
+/* The most that the blocks of one piece take. */
+uint64_t xci_device_encoder_room(const xci_device_encoder *encoder);
 void xci_device_encoder_close(xci_device_encoder *encoder); /* NULL is allowed */
 
-/* Before anything of a put is booked: BAD_ARGUMENT. */
-xorcast_status xci_device_encoder_check(xci_device_encoder *encoder, uint64_t count,
-                                        const uint64_t *indices, const void *const *data);
-/* One tensor of the put: its new bytes, or NULL for the bundle's own memory. */
+/* One tensor of the put, of which the share has some or all: its new bytes, or NULL for the
+ * bundle's own memory; `kept`: a small one that is as it was. */
 xorcast_status xci_device_encoder_take(xci_device_encoder *encoder, uint64_t tensor,
-                                       const void *data);
+                                       const void *data, bool kept);
+
 /* Every tensor, from the bundle's own memory. */
 xorcast_status xci_device_encoder_take_all(xci_device_encoder *encoder);
-/* All tensors of the put are taken; `ranges` [first, end) of chunks are complete with it. `all`:
- * every tensor of the bundle was, from its own memory. When it returns, memory that was handed over
- * is not read any more. */
-xorcast_status xci_device_encoder_run(xci_device_encoder *encoder, const xci_put_range *ranges,
-                                      uint64_t first, uint64_t end, bool all);
+
+/* A put: start, then launch and book while it is busy, then rest, whatever failed.
+ *
+ * All tensors of the put are taken; `ranges` [first, end) of chunks, all of them at home here, are
+ * complete with it. `all`: every tensor of the bundle was, from its own memory. Weights are read
+ * after the event `ready`, and after what is on the default stream if the device is not the
+ * bundle's context's. */
+xorcast_status xci_device_encoder_start(xci_device_encoder *encoder, void *ready,
+                                        const xci_put_range *ranges, uint64_t first, uint64_t end,
+                                        bool all);
+bool xci_device_encoder_busy(const xci_device_encoder *encoder);
+/* Gives the device as many pieces as it may have at a time. */
+xorcast_status xci_device_encoder_launch(xci_device_encoder *encoder);
+/* Books the oldest piece. */
+xorcast_status xci_device_encoder_book(xci_device_encoder *encoder);
+/* Until nothing that was handed over is read any more, and the shadow has moved: by what was booked,
+ * if the put failed. */
+xorcast_status xci_device_encoder_rest(xci_device_encoder *encoder, bool failed);
 
 /* Test hook: encoders that are opened from now on take this for the room of a piece's blocks (but
  * never less than a group needs); 0: as ever. */

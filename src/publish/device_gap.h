@@ -20,8 +20,7 @@ typedef struct xci_device_gap_tables {
 } xci_device_gap_tables;
 
 xorcast_status xci_device_gap_open(xci_device_gap *gap, xorcast_context *context,
-                                   uint64_t most_chunks, uint64_t most_groups,
-                                   uint64_t capacity);
+                                   uint64_t most_chunks, uint64_t most_groups, uint64_t capacity);
 void xci_device_gap_close(xci_device_gap *gap, xorcast_context *context);
 xci_device_gap_tables xci_device_gap_host(const xci_device_gap *gap);
 

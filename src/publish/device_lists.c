@@ -74,26 +74,22 @@ static void take_back(const xci_block *block, const uint8_t *mask, uint8_t *byte
             bytes[i] ^= mask[i];
 }
 
-xorcast_status xci_device_lists_old(xci_device_lists *lists, xorcast_bundle *shadow,
+xorcast_status xci_device_lists_old(xci_device_lists *lists, xorcast_context *context,
+                                    const xorcast_bundle *bundle, xci_device_shadow *shadow,
                                     const xci_record *listed, uint64_t first, uint64_t count,
                                     const uint8_t *const **old_out) {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < listed->block_count; i++)
         bytes += listed->blocks[i].chunk_bytes;
-    TRY(xci_grow(shadow->context, &lists->old_bytes, &lists->old_bytes_capacity, bytes));
-    TRY(xci_grow(shadow->context, &lists->old, &lists->old_capacity,
+    TRY(xci_grow(context, &lists->old_bytes, &lists->old_bytes_capacity, bytes));
+    TRY(xci_grow(context, &lists->old, &lists->old_capacity,
                  listed->block_count * sizeof *lists->old));
     const uint8_t *mask = listed->payload;
     uint8_t *at = lists->old_bytes;
     for (uint32_t i = 0; i < listed->block_count; i++) {
         const xci_block *block = &listed->blocks[i];
-        const uint64_t c = shadow->group_first[listed->group] + block->chunk;
-        const uint8_t *read;
-        xci_chunk chunk;
-        xci_bundle_chunk_places(shadow, c, &chunk);
-        TRY(xci_chunk_read(shadow, &chunk, at, &read));
-        if (read != at)
-            memcpy(at, read, block->chunk_bytes);
+        const uint64_t c = bundle->group_first[listed->group] + block->chunk;
+        TRY(xci_device_shadow_read(shadow, context, c, block->chunk_bytes, at));
         if (c - first >= count)
             take_back(block, mask, at);
         lists->old[i] = at;

@@ -5,6 +5,7 @@
 
 #include "bundle/bundle.h"
 #include "frame/record.h"
+#include "publish/device_shadow.h"
 
 typedef struct xci_device_lists {
     uint8_t *mask, *payload, *old_bytes;
@@ -19,9 +20,11 @@ void xci_device_lists_close(xorcast_context *context, xci_device_lists *lists);
 xorcast_status xci_device_lists_make(xci_device_lists *lists, xorcast_context *context,
                                      const xci_record *record, xci_record *listed_out);
 
-/* The bytes before the change of each chunk that is listed. Chunks [first, first + count) of the
- * shadow are as they were; others have become new, and nothing works on them. */
-xorcast_status xci_device_lists_old(xci_device_lists *lists, xorcast_bundle *shadow,
+/* The bytes before the change of each chunk that is listed, of a group of `bundle`. Chunks
+ * [first, first + count) of the shadow are as they were; others have become new, and nothing works
+ * on them. */
+xorcast_status xci_device_lists_old(xci_device_lists *lists, xorcast_context *context,
+                                    const xorcast_bundle *bundle, xci_device_shadow *shadow,
                                     const xci_record *listed, uint64_t first, uint64_t count,
                                     const uint8_t *const **old_out);
 

@@ -29,9 +29,8 @@ xorcast_status xci_encode_worker_open(xci_encode_worker *worker, xorcast_bundle 
 }
 
 void xci_encode_worker_close(xci_encode_worker *worker, xorcast_context *context) {
-    void *const parts[] = {worker->chunks,    worker->jobs,      worker->blocks,
-                           worker->blocks_at, worker->gather[0], worker->gather[1],
-                           worker->old,    worker->before};
+    void *const parts[] = {worker->chunks,    worker->jobs,      worker->blocks, worker->blocks_at,
+                           worker->gather[0], worker->gather[1], worker->old,    worker->before};
     xci_group_writer_close(&worker->writer);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         xci_release(context, parts[i]);

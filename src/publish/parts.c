@@ -156,41 +156,28 @@ static void copy_groups(xci_parts *parts, uint64_t first, uint64_t end) {
     }
 }
 
-/* The first group of the open part that is not copied. */
-static uint64_t open_from(const xci_parts *parts) {
-    return xci_max(parts->copied, parts->count > 0 ? parts->planned[parts->count - 1].end : 0);
-}
-
-static void hash_part(xci_planned_part *planned) {
-    planned->part.hash = xci_hash_of(planned->blob->bytes, planned->part.bytes);
-}
-
-/* Closed parts first, each copied and hashed by one worker, so that it comes from that one's cache;
- * then what the open part has. */
-static xorcast_status fill_item(void *user, uint64_t index, uint32_t worker) {
+static xorcast_status copy_item(void *user, uint64_t index, uint32_t worker) {
     (void)worker;
     xci_parts *parts = user;
-    const uint64_t closed = parts->count - parts->hashed, k = parts->hashed + index;
-    if (index < closed) {
-        const uint64_t first = k > 0 ? parts->planned[k - 1].end : 0;
-        copy_groups(parts, xci_max(first, parts->copied), parts->planned[k].end);
-        hash_part(&parts->planned[k]);
-    } else {
-        const uint64_t first = open_from(parts) + (index - closed) * COPY_RUN;
-        copy_groups(parts, first, xci_min(first + COPY_RUN, parts->next_group));
-    }
+    const uint64_t first = parts->copied + index * COPY_RUN;
+    copy_groups(parts, first, xci_min(first + COPY_RUN, parts->next_group));
     return XORCAST_OK;
 }
 
-xorcast_status xci_parts_fill(xci_parts *parts) {
-    while (parts->hashed < parts->count && parts->planned[parts->hashed].to_copy == 0)
-        parts->hashed++; /* by workers in a loop */
-    const uint64_t runs = xci_divide_up(parts->next_group - open_from(parts), COPY_RUN);
-    TRY(xci_pool_run(context_of(parts)->shared->pool, parts->count - parts->hashed + runs,
-                     fill_item, parts));
-    parts->hashed = parts->count;
+xorcast_status xci_parts_copy(xci_parts *parts) {
+    TRY(xci_pool_run(context_of(parts)->shared->pool,
+                     xci_divide_up(parts->next_group - parts->copied, COPY_RUN), copy_item, parts));
     parts->copied = parts->next_group;
     return XORCAST_OK;
+}
+
+static xci_hash hash_of(const xci_planned_part *planned) {
+    return xci_hash_of(planned->blob->bytes, planned->part.bytes);
+}
+
+void xci_parts_hash(xci_parts *parts, uint64_t index) {
+    xci_planned_part *planned = &parts->planned[parts->hashed + index];
+    planned->part.hash = hash_of(planned);
 }
 
 /* ---- Following a loop ---- */
@@ -218,13 +205,13 @@ static void work_run(xci_parts *parts, const copy_run *run) {
     pthread_mutex_lock(&parts->lock);
     xci_planned_part *planned = &parts->planned[run->part];
     planned->to_copy -= run->end - run->first;
-    xci_planned_part whole = *planned; /* others may move the list */
+    const xci_planned_part whole = *planned; /* others may move the list */
     pthread_mutex_unlock(&parts->lock);
     if (whole.to_copy > 0)
         return;
-    hash_part(&whole);
+    const xci_hash hash = hash_of(&whole);
     pthread_mutex_lock(&parts->lock);
-    parts->planned[run->part].part.hash = whole.part.hash;
+    parts->planned[run->part].part.hash = hash;
     pthread_mutex_unlock(&parts->lock);
 }
 
@@ -268,10 +255,21 @@ void xci_parts_catch_up(xci_parts *parts) {
 
 /* ---- Handing over ---- */
 
+static xorcast_status hash_item(void *user, uint64_t index, uint32_t worker) {
+    (void)worker;
+    xci_parts_hash(user, index);
+    return XORCAST_OK;
+}
+
 xorcast_status xci_parts_write(xci_parts *parts, xci_delta_writer *writer) {
     if (parts->open.part.bytes > 0)
         TRY(close_open(parts));
-    TRY(xci_parts_fill(parts));
+    TRY(xci_parts_copy(parts));
+    while (parts->hashed < parts->count && parts->planned[parts->hashed].to_copy == 0)
+        parts->hashed++;
+    TRY(xci_pool_run(context_of(parts)->shared->pool, parts->count - parts->hashed, hash_item,
+                     parts));
+    parts->hashed = parts->count;
     for (uint64_t i = 0; i < parts->count; i++)
         TRY(xci_delta_writer_add_part(writer, parts->planned[i].blob, &parts->planned[i].part,
                                       parts->planned[i].payload_bytes));

@@ -40,9 +40,9 @@ typedef struct xci_parts {
     uint64_t copying;      /* the part that worker's group is of */
     /* of a loop whose workers follow */
     pthread_mutex_t lock;
-    uint8_t *whole;        /* for each group, whether it is */
-    uint64_t whole_end;    /* the first that is not */
-    uint64_t whole_bytes;  /* of groups before it that have no place yet */
+    uint8_t *whole;       /* for each group, whether it is */
+    uint64_t whole_end;   /* the first that is not */
+    uint64_t whole_bytes; /* of groups before it that have no place yet */
 } xci_parts;
 
 xorcast_status xci_parts_open(xci_parts *parts, xci_shadow *shadow, xci_form form,
@@ -59,8 +59,10 @@ void xci_parts_catch_up(xci_parts *parts);
 
 /* Groups up to `end` are whole: they get places. All groups that had one before are copied. */
 xorcast_status xci_parts_plan(xci_parts *parts, uint64_t end);
-/* Copies all groups that have places, and hashes the parts that are closed. Between loops. */
-xorcast_status xci_parts_fill(xci_parts *parts);
+/* Copies all groups that have places. Between loops. */
+xorcast_status xci_parts_copy(xci_parts *parts);
+/* Hashes part `hashed` + `index`, whose groups are copied; any thread. */
+void xci_parts_hash(xci_parts *parts, uint64_t index);
 /* All groups are planned: does what is left and hands every part to the writer in order. */
 xorcast_status xci_parts_write(xci_parts *parts, xci_delta_writer *writer);
 

@@ -10,7 +10,7 @@
 #include "base/digest.h"
 #include "base/pool.h"
 #include "publish/bound.h"
-#include "publish/device_encode.h"
+#include "publish/device_encoders.h"
 
 /* ---- Opening and closing ---- */
 
@@ -48,7 +48,7 @@ static xorcast_status open_parts(xci_pending *pending, const xorcast_encoding *e
     if (measure_bound)
         TRY(xci_bound_open(bundle, &pending->bound));
     return bundle->on_device
-               ? xci_device_encoder_open(pending, stream, one_process, &pending->device)
+               ? xci_device_encoders_open(pending, stream, one_process, &pending->device)
                : XORCAST_OK;
 }
 
@@ -69,7 +69,7 @@ void xci_pending_close(xci_pending *pending) {
     if (pending->bundle == NULL)
         return;
     xorcast_context *context = pending->bundle->context;
-    xci_device_encoder_close(pending->device);
+    xci_device_encoders_close(pending->device);
     xorcast_bundle_destroy(pending->incoming);
     xci_bound_close(context, pending->bound);
     xci_encode_workers_close(context, pending->workers);
@@ -102,7 +102,7 @@ xorcast_status xci_pending_begin(xci_pending *pending) {
     pending->open_records = false;
     if (pending->bound != NULL)
         xci_bound_reset(pending->bound, pending->bundle);
-    return pending->device != NULL ? xci_device_encoder_begin(pending->device) : XORCAST_OK;
+    return pending->device != NULL ? xci_device_encoders_begin(pending->device) : XORCAST_OK;
 }
 
 xorcast_status xci_pending_check(xci_pending *pending) {
@@ -130,13 +130,13 @@ static xorcast_status write_forms(xci_pending *pending, uint32_t worker_index,
     const xci_record *listed = booked;
     xci_record of_device;
     if (pending->device != NULL) {
-        TRY(xci_device_encoder_list(pending->device, worker_index, booked, joined, &of_device,
-                                    &old));
+        TRY(xci_device_encoders_list(pending->device, worker_index, booked, joined, &of_device,
+                                     &old));
         listed = &of_device;
     }
     if (worker->writer.encoding.old_weights == 1 && listed->encoded) {
         xci_record beside;
-        TRY(xci_device_encoder_beside(pending->device, worker_index, listed, &beside));
+        TRY(xci_device_encoders_beside(pending->device, worker_index, listed, &beside));
         TRY(xci_group_write_shorter(&worker->writer, listed, &beside, record_out,
                                     &written[XCI_FORM_BESIDE]));
     } else if (worker->writer.encoding.old_weights == 1) {
@@ -340,8 +340,7 @@ static xorcast_status take_on_device(xci_pending *pending, uint64_t t, const voi
     const bool small = pending->bundle->tensors[t].bytes < XCI_SMALL_BYTES;
     if (small ? all : keep)
         return XORCAST_OK;
-    return xci_device_encoder_take(pending->device, t,
-                                   keep ? xci_shadow_tensor(pending->shadow, t) : data);
+    return xci_device_encoders_take(pending->device, t, data, keep);
 }
 
 static int by_first(const void *a, const void *b) {
@@ -393,8 +392,8 @@ static xorcast_status put_on_device(put_job *job, bool all) {
            job->ranges[counted].first < bundle->whole_chunk_count)
         counted++;
     TRY(xci_pool_run(bundle->context->shared->pool, counted, encode_range, job));
-    return xci_device_encoder_run(job->pending->device, job->ranges, counted, job->range_count,
-                                  all);
+    return xci_device_encoders_run(job->pending->device, job->ranges, counted, job->range_count,
+                                   all);
 }
 
 static xorcast_status put_tensors(xci_pending *pending, put_job *job, uint64_t count,
@@ -431,14 +430,13 @@ static xorcast_status put_tensors(xci_pending *pending, put_job *job, uint64_t c
 static xorcast_status put_whole(xci_pending *pending, put_job *job) {
     const xorcast_bundle *bundle = pending->bundle;
     void *memory;
-    TRY(xci_device_encoder_take_all(pending->device));
+    TRY(xci_device_encoders_take_all(pending->device));
     TRY(xci_allocate_array(bundle->context, bundle->layout.group_count, sizeof(xci_put_range),
                            &memory));
     job->ranges = memory;
     job->range_count = bundle->layout.group_count;
     for (uint64_t g = 0; g < job->range_count; g++)
-        job->ranges[g] =
-            (xci_put_range){g, bundle->group_first[g], bundle->group_first[g + 1]};
+        job->ranges[g] = (xci_put_range){g, bundle->group_first[g], bundle->group_first[g + 1]};
     if (bundle->tensor_count > 0)
         memset(pending->seen, 1, bundle->tensor_count);
     if (packed_chunk_count(bundle) > 0)
@@ -490,7 +488,7 @@ xorcast_status xci_pending_put(xci_pending *pending, uint64_t count, const uint6
         status = put_whole(pending, &job);
     } else {
         if (pending->device != NULL)
-            TRY(xci_device_encoder_check(pending->device, count, indices, data));
+            TRY(xci_device_encoders_check(pending->device, count, indices, data));
         TRY(xci_allocate_array(context, count, sizeof(xci_put_range), &wide));
         status = mark_seen(pending, count, indices);
         if (status == XORCAST_OK)

@@ -12,7 +12,7 @@
 #include "publish/parts.h"
 #include "publish/shadow.h"
 
-typedef struct xci_device_encoder xci_device_encoder;
+typedef struct xci_device_encoders xci_device_encoders;
 
 /* What one of the pool's workers found and did in the open version; no two on a cache line. */
 typedef struct xci_put_sums {
@@ -27,7 +27,7 @@ typedef struct xci_pending {
     xci_shadow *shadow;
     xorcast_bundle *incoming; /* a twin: where each tensor's new bytes are, during put */
     uint8_t *small;           /* copies of small tensors */
-    xci_device_encoder *device; /* in place of `incoming` and `small`, of weights on a device */
+    xci_device_encoders *device; /* in place of `incoming` and `small`, of weights on a device */
     uint32_t *small_left;     /* for each packed chunk, tensors that have not come yet */
     uint8_t *seen;            /* for each tensor */
     uint64_t seen_count;

@@ -95,6 +95,13 @@ static xorcast_status check_options(xorcast_bundle *bundle,
     if (!bundle->complete)
         FAIL(context, XORCAST_UNSUPPORTED,
              "a publisher needs whole tensors; this bundle has boxes that leave holes");
+    for (uint64_t t = 0; bundle->share_count > 1 && t < bundle->tensor_count; t++)
+        for (uint32_t i = 0; i < bundle->tensors[t].region_count; i++)
+            if (bundle->tensors[t].regions[i].replica)
+                FAIL(context, XORCAST_UNSUPPORTED,
+                     "tensor %s has a replica, which a publisher on several devices does not read; "
+                     "leave it out",
+                     bundle->tensors[t].name);
     return XORCAST_OK;
 }
 

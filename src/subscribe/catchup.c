@@ -41,15 +41,15 @@ static xorcast_status take_part(void *user, uint64_t part, xci_blob *blob) {
     const bool full = d->count == d->stage->parts_at_a_time;
     const bool last = part + 1 == d->manifest->info.part_count;
     /* What a link takes time for comes while the parts before it are staged. */
-    const bool slow =
-        !d->stage->bundle->on_device && d->feed->waited_ns - d->waited_ns > WAIT_NS;
+    const bool slow = !d->stage->bundle->on_device && d->feed->waited_ns - d->waited_ns > WAIT_NS;
     d->waited_ns = d->feed->waited_ns;
     return full || last || slow ? stage_held(d) : XORCAST_OK;
 }
 
-/* Whether the old weights are where blocks are decoded: on a device only if that decodes them. */
+/* Whether the old weights are where blocks are decoded: on a device only if it has all of them and
+ * decodes them. */
 static bool has_old_weights(const xorcast_bundle *bundle) {
-    return bundle->complete &&
+    return bundle->complete && bundle->share_count <= 1 &&
            (!bundle->on_device || bundle->context->shared->device->ops->gap_check != NULL);
 }
 

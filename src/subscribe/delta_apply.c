@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "delta/scan.h"
 #include "subscribe/commit.h"
-#include "subscribe/device_commit.h"
+#include "subscribe/device_commits.h"
 
 static xorcast_status check_bundle(xorcast_bundle *bundle) {
     TRY(xci_bundle_need_sealed(bundle));
@@ -44,15 +44,15 @@ static xorcast_status commit_staged(const xci_stage *stage) {
 }
 
 static xorcast_status commit_on_device(const xci_stage *stage) {
-    xci_device_commit commit;
+    xci_device_commits commit;
     uint64_t pause_ns;
-    TRY(xci_device_commit_open(&commit, stage->bundle));
-    xorcast_status status = xci_device_commit_prepare(&commit, stage);
+    TRY(xci_device_commits_open(&commit, stage->bundle));
+    xorcast_status status = xci_device_commits_prepare(&commit, stage);
     if (status == XORCAST_OK)
-        status = xci_device_commit_apply(&commit, NULL);
+        status = xci_device_commits_apply(&commit, NULL);
     if (status == XORCAST_OK)
-        status = xci_device_commit_wait(&commit, XCI_FOREVER, &pause_ns);
-    xci_device_commit_close(&commit);
+        status = xci_device_commits_wait(&commit, XCI_FOREVER, &pause_ns);
+    xci_device_commits_close(&commit);
     return status;
 }
 

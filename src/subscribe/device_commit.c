@@ -36,19 +36,19 @@ void xci_device_commit_close(xci_device_commit *commit) {
     xci_stream_close(context, &commit->stream);
     xci_event_close(context, &commit->begun);
     xci_event_close(context, &commit->done);
-    xci_device_release(context, &commit->table);
     xci_device_release(context, &commit->progress);
     xci_pinned_release(context, &commit->pinned);
     *commit = (xci_device_commit){0};
 }
 
-/* A list of what the stage did not have in one. */
-static xorcast_status send_list(xci_device_commit *commit, const xci_stage *stage) {
+/* A list of what the stage did not have in one, in the place of that. */
+static xorcast_status send_list(xci_device_commit *commit, xci_stage_share *stage) {
     xorcast_context *context = commit->context;
     const xci_device *device = context->shared->device;
     const uint64_t bytes = stage->ready_count * sizeof(xci_cuda_block);
+    xci_device_memory *list = &stage->loader.list;
     void *memory;
-    TRY(xci_device_reserve(context, &commit->table, bytes));
+    TRY(xci_device_reserve(context, list, bytes));
     TRY(xci_allocate(context, bytes, &memory));
     xci_cuda_block *table = memory;
     for (uint64_t i = 0; i < stage->ready_count; i++) {
@@ -59,15 +59,14 @@ static xorcast_status send_list(xci_device_commit *commit, const xci_stage *stag
     xorcast_status status = XORCAST_OK;
     if (bytes > 0)
         status = xci_device_result(
-            context, device->ops->copy_now(device->handle, commit->table.at, table, bytes),
-            "copy a table");
+            context, device->ops->copy_now(device->handle, list->at, table, bytes), "copy a table");
     xci_release(context, memory);
-    commit->blocks = (const xci_cuda_block *)(const void *)commit->table.at;
+    commit->blocks = (const xci_cuda_block *)(const void *)list->at;
     return status;
 }
 
-xorcast_status xci_device_commit_prepare(xci_device_commit *commit, const xci_stage *stage) {
-    const xci_device_loader *loader = stage->loader;
+xorcast_status xci_device_commit_prepare(xci_device_commit *commit, xci_stage_share *stage) {
+    const xci_device_loader *loader = &stage->loader;
     commit->count = 0;
     commit->launched = false;
     if (loader->list_whole)

@@ -1,17 +1,15 @@
-/* Commit for weights in device memory: one launch on the caller's stream XORs all staged blocks in
+/* Commit for weights in memory of one device: one launch on a stream XORs all staged blocks in
  * place. Nothing is allocated, nothing waited for. A counter on the device says afterwards how many
  * chunks are done, so that a call that failed in between is told from one that worked. */
 #ifndef XCI_DEVICE_COMMIT_H
 #define XCI_DEVICE_COMMIT_H
 
-#include "backend/device.h"
-#include "subscribe/stage.h"
+#include "subscribe/device_stage.h"
 
 typedef struct xci_device_commit {
     xorcast_context *context;
-    xorcast_bundle *bundle;
-    const xci_cuda_block *blocks; /* of what is staged: the stage's list, or */
-    xci_device_memory table;      /* one of our own */
+    xorcast_bundle *bundle;       /* a share */
+    const xci_cuda_block *blocks; /* the list of what is staged; the stage's */
     xci_device_memory progress; /* 8 bytes, and on the host: */
     xci_device_memory pinned;
     void *stream;               /* our own, for what does not belong to the pause */
@@ -25,7 +23,7 @@ xorcast_status xci_device_commit_open(xci_device_commit *commit, xorcast_bundle 
 void xci_device_commit_close(xci_device_commit *commit);
 
 /* Everything that commit will need, while generation still goes on. */
-xorcast_status xci_device_commit_prepare(xci_device_commit *commit, const xci_stage *stage);
+xorcast_status xci_device_commit_prepare(xci_device_commit *commit, xci_stage_share *stage);
 /* Puts the XOR on `stream`. DEVICE_FAILED, BAD_STATE: nothing is changed. WEIGHTS_MIXED: something
  * may be; settle tells. */
 xorcast_status xci_device_commit_apply(xci_device_commit *commit, void *stream);

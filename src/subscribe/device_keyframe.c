@@ -22,9 +22,11 @@ static void take(void *user, uint64_t first, const xci_cuda_block *blocks,
         xci_digest_merge(&keyframe->chunk_digests[blocks[i].chunk], &results[i].change);
 }
 
-static xorcast_status keep_digests(void *user, uint64_t first, uint64_t count,
-                                   const xorcast_digest *digests) {
-    memcpy(((xci_device_keyframe *)user)->chunk_digests + first, digests, count * sizeof *digests);
+static xorcast_status add_digests(void *user, uint64_t first, uint64_t count,
+                                  const xorcast_digest *digests) {
+    const xci_device_keyframe *keyframe = user;
+    for (uint64_t i = 0; i < count; i++)
+        xci_digest_merge(&keyframe->chunk_digests[first + i], &digests[i]);
     return XORCAST_OK;
 }
 
@@ -109,7 +111,7 @@ xorcast_status xci_device_keyframe_write(xci_device_keyframe *keyframe, uint64_t
                device->ops->scatter(device->handle, &call, keyframe->stream));
     XCI_DEVICE(context, "write a group",
                device->ops->stream_wait(device->handle, keyframe->stream));
-    return xci_device_scan(&keyframe->scanner, bundle->map, first, count, XCI_FOREVER, keep_digests,
+    return xci_device_scan(&keyframe->scanner, bundle->map, first, count, XCI_FOREVER, add_digests,
                            keyframe);
 }
 

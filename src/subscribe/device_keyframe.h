@@ -1,4 +1,4 @@
-/* What a keyframe does to weights in device memory: writes whole groups, and applies blocks of the
+/* What a keyframe does to weights in memory of one device, a share of a bundle: writes whole groups, and applies blocks of the
  * versions that appeared meanwhile. Keeps the digests of chunks up to date, as the host's way does.
  * One thread. */
 #ifndef XCI_DEVICE_KEYFRAME_H
@@ -21,7 +21,8 @@ xorcast_status xci_device_keyframe_open(xci_device_keyframe *keyframe, xorcast_b
                                         xorcast_digest *chunk_digests);
 void xci_device_keyframe_close(xci_device_keyframe *keyframe);
 
-/* The chunks of a group, one behind the other. */
+/* The chunks of a group, one behind the other; the digests of what the share holds are added to
+ * theirs. */
 xorcast_status xci_device_keyframe_write(xci_device_keyframe *keyframe, uint64_t group,
                                          const uint8_t *bytes);
 /* Records of one delta, all of a step that their groups have not seen. */

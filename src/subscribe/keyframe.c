@@ -25,7 +25,8 @@ typedef struct keyframe {
     xci_feed *feed;
     xorcast_digest *chunk_digests;
     xci_apply_worker *workers;   /* of weights in host memory */
-    xci_device_keyframe *device; /* of weights in device memory */
+    xci_device_keyframe *devices; /* of weights in device memory: one for each share */
+    uint32_t device_count;
     uint64_t *steps;  /* of each group */
     uint64_t *wanted; /* groups to fetch */
     uint64_t wanted_count, deadline_ns, fetched_bytes;
@@ -133,6 +134,17 @@ static xorcast_status write_group(keyframe *k, uint64_t group, const uint8_t *by
     return XORCAST_OK;
 }
 
+/* Each device writes what it holds of the group, and adds its digests. */
+static xorcast_status write_on_devices(keyframe *k, uint64_t group, const uint8_t *bytes) {
+    const uint64_t first = k->bundle->group_first[group];
+    memset(&k->chunk_digests[first], 0,
+           (k->bundle->group_first[group + 1] - first) * sizeof *k->chunk_digests);
+    for (uint32_t s = 0; s < k->device_count; s++)
+        if (holds_group(k->bundle->shares[s], group))
+            TRY(xci_device_keyframe_write(&k->devices[s], group, bytes));
+    return XORCAST_OK;
+}
+
 static xorcast_status take_group(void *user, uint64_t index, xci_blob *blob) {
     keyframe *k = user;
     const uint64_t group = k->wanted[index];
@@ -142,8 +154,8 @@ static xorcast_status take_group(void *user, uint64_t index, xci_blob *blob) {
              (unsigned long long)blob->size, (unsigned long long)group);
     k->steps[group] = xci_load64(blob->bytes);
     k->fetched_bytes += blob->size;
-    if (k->device != NULL)
-        return xci_device_keyframe_write(k->device, group, blob->bytes + 8);
+    if (k->devices != NULL)
+        return write_on_devices(k, group, blob->bytes + 8);
     return write_group(k, group, blob->bytes + 8);
 }
 
@@ -167,12 +179,14 @@ static xorcast_status apply_record(void *user, uint64_t index, uint32_t worker) 
     return xci_group_apply(&k->workers[worker], k->bundle, record, k->chunk_digests);
 }
 
-static xorcast_status apply_on_device(keyframe *k, xci_part_records *records) {
+static xorcast_status apply_on_devices(keyframe *k, xci_part_records *records) {
     uint64_t wanted = 0;
     for (uint64_t i = 0; i < records->count; i++)
         if (needs(k, &records->records[i]))
             records->records[wanted++] = records->records[i];
-    return xci_device_keyframe_apply(k->device, records->records, wanted);
+    for (uint32_t s = 0; s < k->device_count; s++)
+        TRY(xci_device_keyframe_apply(&k->devices[s], records->records, wanted));
+    return XORCAST_OK;
 }
 
 typedef struct update {
@@ -194,8 +208,8 @@ static xorcast_status take_update(void *user, uint64_t part, xci_blob *blob) {
     k->records = &u->records;
     k->delta_step = u->manifest->info.target.step;
     k->fetched_bytes += blob->size;
-    if (k->device != NULL)
-        return apply_on_device(k, &u->records);
+    if (k->devices != NULL)
+        return apply_on_devices(k, &u->records);
     return xci_pool_run(context->shared->pool, u->records.count, apply_record, k);
 }
 
@@ -302,13 +316,12 @@ static xorcast_status allocate_all(keyframe *k) {
     k->wanted = memory;
     if (!k->bundle->on_device)
         return xci_apply_workers_open(k->bundle, &k->workers);
-    TRY(xci_allocate(context, sizeof(xci_device_keyframe), &memory));
-    const xorcast_status status = xci_device_keyframe_open(memory, k->bundle, k->chunk_digests);
-    if (status < 0)
-        xci_release(context, memory);
-    else
-        k->device = memory;
-    return status;
+    TRY(xci_allocate_array(context, k->bundle->share_count, sizeof(xci_device_keyframe), &memory));
+    k->devices = memory;
+    for (; k->device_count < k->bundle->share_count; k->device_count++)
+        TRY(xci_device_keyframe_open(&k->devices[k->device_count],
+                                     k->bundle->shares[k->device_count], k->chunk_digests));
+    return XORCAST_OK;
 }
 
 static void release_all(keyframe *k) {
@@ -316,9 +329,9 @@ static void release_all(keyframe *k) {
     xci_release(context, k->steps);
     xci_release(context, k->wanted);
     xci_apply_workers_close(context, k->workers);
-    if (k->device != NULL)
-        xci_device_keyframe_close(k->device);
-    xci_release(context, k->device);
+    for (uint32_t s = 0; s < k->device_count; s++)
+        xci_device_keyframe_close(&k->devices[s]);
+    xci_release(context, k->devices);
 }
 
 xorcast_status xci_keyframe(xorcast_bundle *bundle, xci_feed *feed, xorcast_digest *chunk_digests,

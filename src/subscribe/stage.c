@@ -87,10 +87,11 @@ xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest,
              (unsigned long long)manifest->layout_chunk_count,
              (unsigned long long)bundle->layout.group_count,
              (unsigned long long)bundle->layout.chunk_count);
-    if (info->needs_old_weights && !bundle->complete)
+    if (info->needs_old_weights && (!bundle->complete || bundle->share_count > 1))
         FAIL(context, XORCAST_UNSUPPORTED,
-             "this form of the delta is for receivers that hold all weights of step %lld, and this "
-             "bundle has boxes that leave holes; take the plain form",
+             "this form of the delta is for receivers that hold all weights of step %lld in one "
+             "place, and this bundle has boxes that leave holes, or lies on several devices; take "
+             "the plain form",
              (long long)info->base.step);
     if (bundle->complete && same_digest(&info->target.digest, base) &&
         !same_digest(&info->base.digest, base))
@@ -110,7 +111,7 @@ xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest,
     stage->last_group = UINT64_MAX;
     for (uint32_t i = 0; stage->workers != NULL && i < xci_context_threads(context); i++)
         stage->workers[i].beside_old_weights = info->needs_old_weights != 0;
-    return stage->loader != NULL ? xci_device_stage_begin(stage) : XORCAST_OK;
+    return stage->device != NULL ? xci_device_stage_begin(stage) : XORCAST_OK;
 }
 
 /* Says which tensors a damaged record belongs to. */
@@ -244,10 +245,28 @@ static xorcast_status check_all(const parts_job *job, uint64_t index, xci_hash_s
                             part->count, &hash);
 }
 
+/* Of a part whose blocks another device has, the records that it did not have. What came from there
+ * is proved by the digest, and so is what was read of its records; the bytes beside these were not
+ * looked at. */
+static xorcast_status check_rest(const parts_job *job, uint64_t index, bool *any_elsewhere_out) {
+    const xci_part_records *records = &job->stage->parts[index];
+    *any_elsewhere_out = false;
+    for (uint64_t i = 0; i < records->count && !*any_elsewhere_out; i++)
+        *any_elsewhere_out = xci_device_stage_elsewhere(job->stage, &records->records[i]);
+    for (uint64_t i = 0; i < records->count && *any_elsewhere_out; i++)
+        if (!xci_device_stage_elsewhere(job->stage, &records->records[i]))
+            TRY(check_record(job, &records->records[i]));
+    return XORCAST_OK;
+}
+
 /* What a device is told to load is hashed while it works. */
 static xorcast_status check_item(void *user, uint64_t index, uint32_t worker) {
     (void)worker;
     parts_job *job = user;
+    bool any_elsewhere;
+    TRY(check_rest(job, index, &any_elsewhere));
+    if (any_elsewhere)
+        return XORCAST_OK;
     xci_hash_state *state = xci_hash_begin();
     if (state == NULL)
         FAIL(job->stage->bundle->context, XORCAST_NO_HOST_MEMORY,
@@ -365,7 +384,7 @@ static xorcast_status work_records(parts_job *job) {
 static xorcast_status stage_listed(parts_job *job) {
     xci_stage *stage = job->stage;
     TRY(join_parts(stage, job->count));
-    TRY(stage->loader != NULL ? load_records(job) : work_records(job));
+    TRY(stage->device != NULL ? load_records(job) : work_records(job));
     for (uint64_t i = 0; i < stage->record_count; i++) {
         const xci_record *record = &stage->records[i];
         stage->last_group = record->group;
@@ -377,17 +396,16 @@ static xorcast_status stage_listed(parts_job *job) {
 
 xorcast_status xci_stage_parts(xci_stage *stage, const xci_manifest *manifest, uint64_t first,
                                uint64_t count, const xci_part_bytes *parts) {
-    parts_job job = {.stage = stage, .manifest = manifest, .first = first, .count = count,
-                     .parts = parts};
+    parts_job job = {
+        .stage = stage, .manifest = manifest, .first = first, .count = count, .parts = parts};
     /* Boxes take little of a part: what they take is copied. */
     job.held = count > 0 && parts[0].blob != NULL && stage->bundle->complete;
     const xorcast_status listed = list_parts(&job);
     xorcast_error error;
     xorcast_last_error(stage->bundle->context, &error);
     TRY(stage_listed(&job)); /* damage before a part that cannot be listed comes first */
-    return listed < 0
-               ? xci_fail_from(stage->bundle->context, listed, &error, "%s", error.text)
-               : XORCAST_OK;
+    return listed < 0 ? xci_fail_from(stage->bundle->context, listed, &error, "%s", error.text)
+                      : XORCAST_OK;
 }
 
 /* Whether the manifest counts what was found; only a bundle that counts every byte can tell. */
@@ -404,7 +422,7 @@ xorcast_status xci_stage_finish(xci_stage *stage, const xci_manifest *manifest) 
     const xorcast_bundle *bundle = stage->bundle;
     const xorcast_delta_info *info = &manifest->info;
     xorcast_context *context = bundle->context;
-    if (stage->loader != NULL)
+    if (stage->device != NULL)
         TRY(xci_device_stage_finish(stage));
     stage->counts.bytes_covered = bundle->layout.covered_bytes;
     stage->counts.elements_covered = info->counts.elements_covered;
@@ -432,7 +450,7 @@ xorcast_status xci_stage_finish(xci_stage *stage, const xci_manifest *manifest) 
                  (long long)info->base.step);
     }
     /* Parts that are held, or were, become those of the next version. */
-    if (stage->held_count > 0 || stage->loader != NULL)
+    if (stage->held_count > 0 || stage->device != NULL)
         xci_keep(context, xci_kept_total(info->delta_bytes));
     stage->finished = true;
     return XORCAST_OK;

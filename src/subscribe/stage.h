@@ -11,20 +11,12 @@
 #include "frame/delta_reader.h"
 #include "subscribe/stage_run.h"
 
-/* What one of the pool's workers found in the delta that is staged, on a device; no two on a cache
- * line. */
-typedef struct xci_stage_sums {
-    _Alignas(64) xorcast_counts counts;
-    xorcast_digest change;
-    uint64_t ready_bytes;
-} xci_stage_sums;
-
 #define XCI_STAGE_PARTS 16u /* that are staged at a time, at most */
 
 typedef struct xci_stage {
     xorcast_bundle *bundle;
     xci_stage_worker *workers;         /* of weights in host memory */
-    struct xci_device_loader *loader;  /* of weights in device memory */
+    struct xci_device_stage *device;   /* of weights in device memory */
     xorcast_delta_info info; /* of the delta that is staged */
     uint64_t last_group, payload_bytes, encoded_bytes; /* of the parts so far */
     /* So that all threads have work until the end of them, or a device its batch; no more than
@@ -35,8 +27,7 @@ typedef struct xci_stage {
     uint64_t record_count, records_capacity;
     struct xci_stage_task *tasks; /* to be done for these, of weights in host memory */
     uint64_t task_count, tasks_capacity;
-    xci_stage_sums *sums; /* of weights in device memory */
-    xci_ready *ready;     /* by chunk */
+    xci_ready *ready; /* of weights in host memory: by chunk */
     uint64_t ready_count, ready_capacity, ready_bytes;
     xci_blob **held; /* parts that ready blocks lie in */
     uint64_t held_count, held_capacity;

@@ -45,7 +45,7 @@ typedef struct xci_stage_run {
     const xci_record *record;
     uint32_t first_block, block_count;
     uint64_t offset, bytes; /* among the record's blocks */
-    xci_ready *ready; /* room for `block_count` of them */
+    xci_ready *ready;       /* room for `block_count` of them */
     /* results */
     uint32_t ready_count;
     bool in_part; /* ready blocks lie in the record's part */

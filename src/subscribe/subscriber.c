@@ -9,13 +9,12 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/pool.h"
-#include "delta/device_scan.h"
 #include "delta/group_apply.h"
 #include "delta/scan.h"
 #include "subscribe/catchup.h"
 #include "subscribe/commit.h"
-#include "subscribe/device_commit.h"
-#include "subscribe/device_stage.h"
+#include "subscribe/device_audit.h"
+#include "subscribe/device_commits.h"
 #include "subscribe/keyframe.h"
 
 #define DEFAULT_TIMEOUT_MS 30000u
@@ -39,13 +38,13 @@ struct xorcast_subscriber {
     xci_journal *journal;
     xci_stage stage;
     xci_commit commit;               /* of weights in host memory */
-    xci_device_commit device_commit; /* of weights in device memory */
+    xci_device_commits device_commit; /* of weights in device memory */
     subscriber_state state;
     xorcast_version version, previous;
     xorcast_digest *chunk_digests;
     xorcast_digest digest; /* their sum */
-    xci_device_scanner scanner; /* of weights in device memory */
-    uint64_t audit_next;        /* chunk */
+    xci_device_audit audit; /* of weights in device memory */
+    uint64_t audit_next;    /* chunk */
     uint64_t staged_wire_bytes, staged_deltas, staged_ship_ns, staged_stage_ns;
     xorcast_subscriber_stats stats;
 };
@@ -106,10 +105,10 @@ static xorcast_status open_all(xorcast_subscriber *subscriber, const char *url) 
     TRY(check_layout(subscriber));
     memcpy(subscriber->version.run, subscriber->feed.about.run, XORCAST_RUN_BYTES);
     TRY(xci_stage_open(&subscriber->stage, bundle));
-    TRY(bundle->on_device ? xci_device_commit_open(&subscriber->device_commit, bundle)
+    TRY(bundle->on_device ? xci_device_commits_open(&subscriber->device_commit, bundle)
                           : xci_commit_open(&subscriber->commit, bundle, subscriber->journal));
     if (bundle->on_device)
-        TRY(xci_device_scanner_open(&subscriber->scanner, context, bundle->layout.chunk_count));
+        TRY(xci_device_audit_open(&subscriber->audit, bundle));
     TRY(xci_allocate_array(context, bundle->layout.chunk_count, sizeof(xorcast_digest), &memory));
     subscriber->chunk_digests = memory;
     TRY(xci_bundle_scan(bundle, subscriber->chunk_digests, &subscriber->digest));
@@ -166,8 +165,8 @@ void xorcast_subscriber_close(xorcast_subscriber *subscriber) {
         return;
     if (subscriber->connected)
         xci_feed_close(&subscriber->feed);
-    xci_device_scanner_close(&subscriber->scanner);
-    xci_device_commit_close(&subscriber->device_commit);
+    xci_device_audit_close(&subscriber->audit);
+    xci_device_commits_close(&subscriber->device_commit);
     xci_commit_close(&subscriber->commit);
     xci_stage_close(&subscriber->stage);
     xci_journal_close(subscriber->journal);
@@ -250,7 +249,7 @@ xorcast_status xorcast_subscriber_stage(xorcast_subscriber *subscriber, uint64_t
                     xci_deadline(timeout_ms), &subscriber->staged_deltas));
     const xorcast_status status =
         subscriber->bundle->on_device
-            ? xci_device_commit_prepare(&subscriber->device_commit, &subscriber->stage)
+            ? xci_device_commits_prepare(&subscriber->device_commit, &subscriber->stage)
             : xci_commit_prepare(&subscriber->commit, &subscriber->stage);
     if (status < 0) {
         xci_stage_reset(&subscriber->stage);
@@ -275,11 +274,10 @@ static xorcast_status commit_host(xorcast_subscriber *subscriber, void *stream) 
 }
 
 static xorcast_status commit_device(xorcast_subscriber *subscriber, void *stream) {
-    xci_device_commit *commit = &subscriber->device_commit;
-    bool applied = false;
+    xci_device_commits *commit = &subscriber->device_commit;
     if (subscriber->state == MIXED)
-        TRY(xci_device_commit_settle(commit, &applied));
-    const xorcast_status status = applied ? XORCAST_OK : xci_device_commit_apply(commit, stream);
+        TRY(xci_device_commits_settle(commit));
+    const xorcast_status status = xci_device_commits_apply(commit, stream);
     if (status == XORCAST_OK)
         subscriber->state = COMMITTED;
     else /* nothing is changed unless it says so */
@@ -297,6 +295,8 @@ xorcast_status xorcast_subscriber_commit(xorcast_subscriber *subscriber, void *s
 
 typedef struct move_job {
     xorcast_subscriber *subscriber;
+    const xci_ready *ready;
+    uint64_t count;
     bool forward;
 } move_job;
 
@@ -308,26 +308,34 @@ static void move_digest(xorcast_digest *digest, xorcast_digest change, bool forw
 static xorcast_status move_run(void *user, uint64_t index, uint32_t worker) {
     (void)worker;
     const move_job *job = user;
-    const xci_stage *stage = &job->subscriber->stage;
-    const uint64_t end = xci_min((index + 1) * MOVE_RUN, stage->ready_count);
+    const uint64_t end = xci_min((index + 1) * MOVE_RUN, job->count);
     for (uint64_t i = index * MOVE_RUN; i < end; i++)
-        move_digest(&job->subscriber->chunk_digests[stage->ready[i].chunk], stage->ready[i].change,
+        move_digest(&job->subscriber->chunk_digests[job->ready[i].chunk], job->ready[i].change,
                     job->forward);
     return XORCAST_OK;
 }
 
-/* Adds what the staged chunks, each of which is staged once, change to their digests, or takes it
- * back. */
+/* Each chunk is listed once. */
+static void move_listed(xorcast_subscriber *subscriber, const xci_ready *ready, uint64_t count,
+                        bool forward) {
+    move_job job = {subscriber, ready, count, forward};
+    (void)xci_pool_run(subscriber->context->shared->pool, xci_divide_up(count, MOVE_RUN), move_run,
+                       &job);
+}
+
+/* Adds what the staged chunks change to their digests, or takes it back. */
 static void move_digests(xorcast_subscriber *subscriber, bool forward) {
-    move_job job = {subscriber, forward};
-    (void)xci_pool_run(subscriber->context->shared->pool,
-                       xci_divide_up(subscriber->stage.ready_count, MOVE_RUN), move_run, &job);
-    move_digest(&subscriber->digest, subscriber->stage.change, forward);
+    const xci_stage *stage = &subscriber->stage;
+    move_listed(subscriber, stage->ready, stage->ready_count, forward);
+    for (uint32_t s = 0; stage->device != NULL && s < stage->device->share_count; s++)
+        move_listed(subscriber, stage->device->shares[s].ready,
+                    stage->device->shares[s].ready_count, forward);
+    move_digest(&subscriber->digest, stage->change, forward);
 }
 
 static xorcast_status wait_device(xorcast_subscriber *subscriber, uint64_t deadline_ns) {
-    const xorcast_status status = xci_device_commit_wait(&subscriber->device_commit, deadline_ns,
-                                                         &subscriber->stats.commit_ns);
+    const xorcast_status status = xci_device_commits_wait(&subscriber->device_commit, deadline_ns,
+                                                          &subscriber->stats.commit_ns);
     if (status == XORCAST_WEIGHTS_MIXED)
         subscriber->state = MIXED;
     return status;
@@ -359,11 +367,10 @@ xorcast_status xorcast_subscriber_wait(xorcast_subscriber *subscriber, uint64_t 
 }
 
 static xorcast_status undo_device(xorcast_subscriber *subscriber) {
-    xci_device_commit *commit = &subscriber->device_commit;
-    bool applied = true;
+    xci_device_commits *commit = &subscriber->device_commit;
     if (subscriber->state == MIXED)
-        TRY(xci_device_commit_settle(commit, &applied));
-    return applied ? xci_device_commit_undo(commit) : XORCAST_OK;
+        TRY(xci_device_commits_settle(commit));
+    return xci_device_commits_undo(commit);
 }
 
 xorcast_status xorcast_subscriber_undo(xorcast_subscriber *subscriber) {
@@ -509,21 +516,17 @@ static xorcast_status take_slice(void *user, uint64_t first, uint64_t count,
     return XORCAST_OK;
 }
 
-static xorcast_status audit_device(xorcast_subscriber *subscriber, uint64_t deadline_ns) {
-    const xorcast_bundle *bundle = subscriber->bundle;
-    const uint64_t first = subscriber->audit_next;
-    return xci_device_scan(&subscriber->scanner, bundle->map, first,
-                           bundle->layout.chunk_count - first, deadline_ns, take_slice, subscriber);
-}
-
 xorcast_status xorcast_subscriber_audit(xorcast_subscriber *subscriber, uint64_t budget_ms) {
     const uint64_t deadline = budget_ms == 0 ? XCI_FOREVER : xci_deadline(budget_ms);
     TRY(need_whole(subscriber));
     if (subscriber->version.step == XORCAST_NO_STEP)
         FAIL(subscriber->context, XORCAST_BAD_STATE,
              "these weights are no version; call xorcast_subscriber_keyframe");
-    const xorcast_status status = subscriber->bundle->on_device ? audit_device(subscriber, deadline)
-                                                                : audit_host(subscriber, deadline);
+    const xorcast_status status =
+        subscriber->bundle->on_device
+            ? xci_device_audit_scan(&subscriber->audit, subscriber->audit_next, deadline,
+                                    take_slice, subscriber)
+            : audit_host(subscriber, deadline);
     if (status == XORCAST_WEIGHTS_WRONG)
         no_version(subscriber);
     if (status == XORCAST_OK || status == XORCAST_WEIGHTS_WRONG)

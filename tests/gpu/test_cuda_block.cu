@@ -67,7 +67,7 @@ struct device_cases {
     device_table<xci_cuda_window> windows;
     device_table<xci_cuda_block> blocks;
     device_table<xci_cuda_result> results;
-    device_table<uint32_t> gate;
+    device_table<uint32_t> notes, any_bad, gate;
     device_table<uint64_t> progress;
     xci_cuda_block_call call;
 };
@@ -125,6 +125,8 @@ static device_cases *to_device(case_list &list) {
                                        device_table<xci_cuda_window>(window_table(list)),
                                        device_table<xci_cuda_block>(block_table(list)),
                                        device_table<xci_cuda_result>(list.cases.size()),
+                                       device_table<uint32_t>(list.cases.size()),
+                                       device_table<uint32_t>(std::vector<uint32_t>{0}),
                                        device_table<uint32_t>(std::vector<uint32_t>{0}),
                                        device_table<uint64_t>(std::vector<uint64_t>{0}),
                                        {}};
@@ -136,6 +138,8 @@ static device_cases *to_device(case_list &list) {
     d->call.blocks = d->blocks.at;
     d->call.count = list.cases.size();
     d->call.results = d->results.at;
+    d->call.notes = d->notes.at;
+    d->call.any_bad = d->any_bad.at;
     d->call.gate = d->gate.at;
     d->call.progress = d->progress.at;
     return d;
@@ -477,6 +481,7 @@ static void run_good_list(const char *name, case_list &list) {
     const std::vector<xci_cuda_result> results = d->results.get();
     for (size_t i = 0; i < list.cases.size(); ++i)
         expect(expect_result(list, i, results[i]), "a good block is refused", i);
+    expect(d->any_bad.get()[0] == 0, "a bad block among good ones", 0);
     CUDA(xci_cuda_apply(&d->call, nullptr));
     sync();
     expect(list.weights.same() && list.blocks.same(), "apply", 0);
@@ -518,6 +523,7 @@ static void run_hostile_list(const char *name, case_list &list) {
             memcpy(list.weights.at(c.piece), now.data() + list.weights.offset[c.piece], c.bytes);
     }
     expect(now == list.weights.host, "apply of hostile blocks", 0);
+    expect(d->any_bad.get()[0] == (good < list.cases.size()), "whether any block is bad", 0);
     expect(good > 0 && good < list.cases.size(), "a list that tests nothing", good);
     delete d;
     printf("%s: %zu chunks, %zu good, %u failures so far\n", name, list.cases.size(), good,

@@ -93,31 +93,6 @@ class Together(Following):
             with self.subTest(trace=name):
                 self.check(steps)
 
-    def test_weights_on_a_device(self):
-        """Loaded straight into it, published from it, followed in it and written back."""
-        folder = os.environ.get("XORCAST_STANDIN", "")
-        if not os.path.isdir(folder):
-            self.skipTest("there is no stand-in for a GPU")
-        os.environ["XORCAST_PLUGIN_PATH"] = folder
-        self.addCleanup(os.environ.pop, "XORCAST_PLUGIN_PATH")
-        steps = self.steps("steps", 4, "--dtype", "nvfp4", "--lr-like")
-        last = len(steps) - 1
-        publisher, url = self.publish(steps[0].parent, "--wait-peers", 2, "--linger", 60,
-                                      "--backend", "cuda")
-        follower = self.follow(url, steps[0], "--until", last, "-o", self.path("device"),
-                               "--audit", "--backend", "cuda")
-        on_host = self.follow(url, steps[0], "--until", last, "-o", self.path("host"))
-        for process, out in ((follower, "device"), (on_host, "host")):
-            process.finish()
-            self.same(self.path(out), steps[-1])
-            self.equal_histories(publisher, process)
-        for row in versions(publisher):
-            self.assertGreater(row["delta"]["entropy_bound_bytes"], 0)
-        publisher.process.send_signal(signal.SIGINT)
-        publisher.finish(12)
-        refused = self.bad(3, "follow", url, steps[0], "--backend", "nosuch")
-        self.assertIn(b"nosuch", refused.stderr)
-
     def test_lines_for_people(self):
         steps = self.steps(count=3)
         publisher = self.start("publish", steps[0].parent, "--wait-peers", 1, "--run", "words")

@@ -39,11 +39,59 @@ xorcast_context *test_device_context(uint32_t threads) {
     return test_device_context_with(&options);
 }
 
-void *device_memory(xorcast_context *context, uint64_t bytes) {
+/* A device beside the context's, open until the process ends: its memory is released through the
+ * context's. */
+static void *other_device(const xci_device *device) {
+    static void *handle;
+    static const xci_device_ops *ops;
+    static int32_t beside;
+    uint32_t count;
+    assert_int_equal(device->ops->count(&count), 0);
+    const int32_t ordinal = (device->ordinal + 1) % (int32_t)count; /* of one device: itself */
+    if (handle == NULL || ops != device->ops || beside != ordinal)
+        assert_int_equal(device->ops->open(ordinal, &handle), 0);
+    ops = device->ops;
+    beside = ordinal;
+    return handle;
+}
+
+static bool is_elsewhere(uint64_t number) {
+    const char *spread = getenv("XORCAST_TEST_SPREAD");
+    if (spread == NULL || strcmp(spread, "0") == 0)
+        return false;
+    if (strcmp(spread, "all") == 0)
+        return true;
+    return strcmp(spread, "halves") == 0 ? number % 8 >= 4 : number % 2 == 1;
+}
+
+uint32_t test_device_count(xorcast_context *context) {
+    uint32_t count;
+    assert_int_equal(context->shared->device->ops->count(&count), 0);
+    return count;
+}
+
+bool test_device_spread(xorcast_context *context) {
+    return is_elsewhere(0) != is_elsewhere(5) && test_device_count(context) > 1;
+}
+
+void *device_memory_on(xorcast_context *context, uint64_t bytes) {
     const xci_device *device = context->shared->device;
     void *memory;
     assert_int_equal(device->ops->allocate(device->handle, bytes, &memory), 0);
     return memory;
+}
+
+void *device_memory_at(xorcast_context *context, uint64_t bytes, uint64_t number) {
+    const xci_device *device = context->shared->device;
+    void *const handle = is_elsewhere(number) ? other_device(device) : device->handle;
+    void *memory;
+    assert_int_equal(device->ops->allocate(handle, bytes, &memory), 0);
+    return memory;
+}
+
+void *device_memory(xorcast_context *context, uint64_t bytes) {
+    static uint64_t number;
+    return device_memory_at(context, bytes, number++);
 }
 
 void device_memory_free(xorcast_context *context, void *memory) {
@@ -65,7 +113,7 @@ void device_model_create(xorcast_context *context, model *to, const model *from)
     *to = *from;
     to->memory_kind = XORCAST_MEMORY_DEVICE;
     for (uint32_t i = 0; i < to->count; i++)
-        to->tensors[i].data = device_memory(context, to->tensors[i].bytes + 1);
+        to->tensors[i].data = device_memory_at(context, to->tensors[i].bytes + 1, i);
     device_model_put(context, to, from);
 }
 

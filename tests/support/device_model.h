@@ -21,7 +21,16 @@ void device_model_get(xorcast_context *context, const model *from, model *to);
 /* Whether the device holds the bytes of `host`. */
 bool device_model_equal(xorcast_context *context, const model *device, const model *host);
 
+/* Memory of the context's device. XORCAST_TEST_SPREAD puts it on another device too: "turns", every
+ * other time; "halves", of eight times four; "all". */
 void *device_memory(xorcast_context *context, uint64_t bytes);
+/* Whether models lie on two devices then. */
+bool test_device_spread(xorcast_context *context);
+uint32_t test_device_count(xorcast_context *context);
+/* On the context's device, whatever that says. */
+void *device_memory_on(xorcast_context *context, uint64_t bytes);
+/* The same, for tensor `number` of a model. */
+void *device_memory_at(xorcast_context *context, uint64_t bytes, uint64_t number);
 void device_memory_free(xorcast_context *context, void *memory);
 void device_put(xorcast_context *context, void *to, const void *from, uint64_t bytes);
 void device_get(xorcast_context *context, void *to, const void *from, uint64_t bytes);

@@ -195,14 +195,27 @@ static block *block_of(const void *address, uint64_t bytes) {
                : NULL;
 }
 
+/* The device whose work this thread runs; -1: it is the host's, which may look anywhere. */
+static _Thread_local int entered = -1;
+
+int fake_enter(int ordinal) {
+    const int before = entered;
+    entered = ordinal;
+    return before;
+}
+
 void *fake_real(const void *address, uint64_t bytes) {
     if (!inside(address))
         return (void *)(uintptr_t)address; /* pinned memory, which the sanitizer watches */
     pthread_mutex_lock(&lock);
-    const bool good = block_of(address, bytes) != NULL;
+    const block *found = block_of(address, bytes);
+    const bool good = found != NULL;
+    const bool here = good && (entered < 0 || found->owner == entered);
     pthread_mutex_unlock(&lock);
     if (!good)
         fake_stop("an access outside of what was allocated");
+    if (!here)
+        fake_stop("work of one device on memory of another");
     return real + ((uintptr_t)address - (uintptr_t)seen);
 }
 
@@ -220,17 +233,14 @@ bool fake_is_engine(const void *address, uint64_t bytes) {
     return is;
 }
 
-static uint64_t owned_from(const void *address, int ordinal) {
-    const block *found = block_of(address, 1);
-    return found != NULL && found->owner == ordinal
-               ? found->at + found->bytes - ((uintptr_t)address - (uintptr_t)seen)
-               : 0;
-}
-
-int fake_owns(void *device, const void *address, uint64_t *bytes_out) {
+int fake_owner(void *device, const void *address, int32_t *ordinal_out, uint64_t *bytes_out) {
+    (void)device;
     const int error = fake_call();
     pthread_mutex_lock(&lock);
-    *bytes_out = owned_from(address, ((fake_device *)device)->ordinal);
+    const block *found = block_of(address, 1);
+    *ordinal_out = found != NULL ? found->owner : XCI_NO_DEVICE;
+    *bytes_out =
+        found != NULL ? found->at + found->bytes - ((uintptr_t)address - (uintptr_t)seen) : 0;
     pthread_mutex_unlock(&lock);
     return error;
 }
@@ -340,7 +350,6 @@ static int open_device(int ordinal, void **device_out) {
         return error;
     fake_device *device = calloc(1, sizeof *device);
     device->ordinal = ordinal;
-    pthread_mutex_init(&device->lock, NULL);
     fake_streams_open(device);
     pthread_mutex_lock(&lock);
     device_count++;
@@ -352,7 +361,6 @@ static int open_device(int ordinal, void **device_out) {
 static void close_device(void *handle) {
     fake_device *device = handle;
     fake_streams_close(device);
-    pthread_mutex_destroy(&device->lock);
     free(device);
     pthread_mutex_lock(&lock);
     if (--device_count == 0 && block_count == 0) {
@@ -388,7 +396,7 @@ static const xci_device_ops table = {
     .open = open_device,
     .close = close_device,
     .describe = describe,
-    .owns = fake_owns,
+    .owner = fake_owner,
     .allocate = fake_allocate,
     .release = fake_release,
     .allocate_engine = fake_allocate_engine,
@@ -409,7 +417,7 @@ static const xci_device_ops table = {
     .event_elapsed = fake_event_elapsed,
     .copy = fake_copy,
     .copy_now = fake_copy_now,
-    .copy_peer = fake_copy_peer,
+    .copy_peer_many = fake_copy_peer_many,
     .fill = fake_fill,
     .decompress = fake_decompress,
     .encode_scratch = fake_encode_scratch,

@@ -2,7 +2,8 @@
  * functions, under the name "fake". It is stricter than a GPU, so that mistakes show without one:
  *   addresses   Device memory cannot be read or written through its addresses (PROT_NONE; the
  *               device itself sees it elsewhere). Every access is checked against live
- *               allocations; one outside ends the process with a text.
+ *               allocations; one outside, or work of one device on memory of another that is no
+ *               copy between the two, ends the process with a text.
  *   streams     Nothing runs before someone waits for it, so that a missing wait or order is seen.
  *               What a queued copy reads is read then.
  *   failures    The n-th call, or the n-th piece of queued work, can be made to fail. */

@@ -13,13 +13,15 @@
 typedef struct fake_stream fake_stream;
 typedef struct fake_device {
     int ordinal;
-    pthread_mutex_t lock; /* guards the streams and runs their work, one piece at a time */
     fake_stream *streams; /* a list */
     fake_stream *gone;    /* closed, and nothing is left on them */
     fake_stream *normal;  /* the default one */
 } fake_device;
 
-/* One piece of work. Runs with the device locked; gives an error. */
+/* Guards the streams of all devices and runs their work, one piece at a time. */
+extern pthread_mutex_t fake_streams_lock;
+
+/* One piece of work. Runs with the streams locked; gives an error. */
 typedef struct fake_work {
     int (*run)(struct fake_work *work);
     struct fake_work *next;
@@ -55,7 +57,10 @@ void fake_count_wait(void);
 void fake_count_put(bool there);
 void fake_count_on(void *stream);
 void fake_count_peer_bytes(uint64_t bytes);
-/* Where the device sees `bytes` at an address; they must lie in one allocation. */
+/* This thread works as the device of that number; negative: as the host. Gives what it was. */
+int fake_enter(int ordinal);
+/* Where a device sees `bytes` at an address; they must lie in one allocation, of the device that
+ * this thread works as. */
 void *fake_real(const void *address, uint64_t bytes);
 /* An allocation is for the engine; whether `bytes` at an address lie in one that is. */
 void fake_mark_engine(const void *memory);
@@ -70,7 +75,7 @@ void fake_streams_close(fake_device *device);
 int fake_put(void *device, void *stream, const fake_work *work);
 int fake_run_all(void *device);
 
-int fake_owns(void *device, const void *address, uint64_t *bytes_out);
+int fake_owner(void *device, const void *address, int32_t *ordinal_out, uint64_t *bytes_out);
 int fake_allocate(void *device, uint64_t bytes, void **memory_out);
 int fake_release(void *device, void *memory);
 int fake_allocate_engine(void *device, uint64_t bytes, void **memory_out);
@@ -95,8 +100,8 @@ int fake_event_elapsed(void *device, void *from, void *to, double *milliseconds_
 
 int fake_copy(void *device, void *to, const void *from, uint64_t bytes, void *stream);
 int fake_copy_now(void *device, void *to, const void *from, uint64_t bytes);
-int fake_copy_peer(void *device, void *to, void *from_device, const void *from, uint64_t bytes,
-                   void *stream);
+int fake_copy_peer_many(void *device, void *from_device, const xci_cuda_move *moves, uint64_t count,
+                        void *stream);
 int fake_fill(void *device, void *to, uint8_t value, uint64_t bytes, void *stream);
 
 uint64_t fake_encode_scratch(void *device, uint64_t count, uint32_t chunk_bytes);

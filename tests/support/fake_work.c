@@ -30,16 +30,6 @@ int fake_copy_now(void *device, void *to, const void *from, uint64_t bytes) {
     return error != 0 ? error : run_copy(&work);
 }
 
-int fake_copy_peer(void *device, void *to, void *from_device, const void *from, uint64_t bytes,
-                   void *stream) {
-    uint64_t owned = 0;
-    const int error = fake_owns(from_device, from, &owned);
-    if (error == 0 && owned == 0)
-        fake_stop("a copy from a device that does not own the memory");
-    fake_count_peer_bytes(bytes);
-    return error != 0 ? error : fake_copy(device, to, from, bytes, stream);
-}
-
 static int run_fill(fake_work *work) {
     const uint64_t bytes = work->call.fill.bytes;
     if (bytes > 0)
@@ -63,6 +53,36 @@ static int run_copy_many(fake_work *work) {
 
 int fake_copy_many(void *device, const xci_cuda_move *moves, uint64_t count, void *stream) {
     const fake_work work = {.run = run_copy_many, .call.many = {moves, count}};
+    return fake_put(device, stream, &work);
+}
+
+/* The sources were looked at when the copies were put; the targets are the device's. */
+static int run_copy_peer_many(fake_work *work) {
+    for (uint64_t i = 0; i < work->call.many.count; i++) {
+        const xci_cuda_move *move = &work->call.many.moves[i];
+        void *to = fake_real(move->to, move->bytes);
+        const int before = fake_enter(-1);
+        memcpy(to, fake_real(move->from, move->bytes), move->bytes);
+        (void)fake_enter(before);
+    }
+    return 0;
+}
+
+int fake_copy_peer_many(void *device, void *from_device, const xci_cuda_move *moves, uint64_t count,
+                        void *stream) {
+    for (uint64_t i = 0; i < count; i++) {
+        int32_t ordinal = XCI_NO_DEVICE;
+        uint64_t owned = 0;
+        const int error = fake_owner(from_device, moves[i].from, &ordinal, &owned);
+        if (error != 0)
+            return error;
+        if (owned < moves[i].bytes || ordinal != ((fake_device *)from_device)->ordinal)
+            fake_stop("a copy from a device that does not own the memory");
+        if (((uintptr_t)moves[i].from | (uintptr_t)moves[i].to | moves[i].bytes) % 16 != 0)
+            fake_stop("a copy of other than whole vectors");
+        fake_count_peer_bytes(moves[i].bytes);
+    }
+    const fake_work work = {.run = run_copy_peer_many, .call.many = {moves, count}};
     return fake_put(device, stream, &work);
 }
 
@@ -109,7 +129,8 @@ static void touch_chunk(touch how, const xci_cuda_places *places, uint64_t chunk
     }
     if (places->window_first == NULL)
         fake_stop("a chunk without a place in a table without windows");
-    const uint32_t *first = fake_real(&places->window_first[chunk], 2 * sizeof *first);
+    const uint32_t *first =
+        fake_real(&places->window_first[chunk - places->window_base], 2 * sizeof *first);
     for (uint32_t i = first[1]; i-- > first[0];) {
         const xci_cuda_window *w = fake_real(&places->windows[i], sizeof *w);
         if (w->row_count == 0 || (i > first[0] && w->offset < w[-1].offset))
@@ -237,12 +258,23 @@ static void check_block(const xci_cuda_block_call *call, const xci_cuda_block *b
         fake_pass_ns((uint64_t)(fake_engine_config().kernel_ns_per_byte * (double)about.bytes));
 }
 
+static void mark_bad(const xci_cuda_block_call *call, const xci_cuda_result *result) {
+    if (result->status < 0 && call->any_bad != NULL)
+        *(uint32_t *)fake_real(call->any_bad, sizeof *call->any_bad) = 1;
+}
+
 static int run_check(fake_work *work) {
     const xci_cuda_block_call *call = &work->call.block;
     const xci_cuda_block *blocks = fake_real(call->blocks, call->count * sizeof *blocks);
     xci_cuda_result *results = fake_real(call->results, call->count * sizeof *results);
-    for (uint64_t i = 0; i < call->count; i++)
+    uint32_t *notes =
+        call->notes != NULL ? fake_real(call->notes, call->count * sizeof *notes) : NULL;
+    for (uint64_t i = 0; i < call->count; i++) {
         check_block(call, &blocks[i], NULL, &results[i]);
+        if (notes != NULL)
+            notes[i] = results[i].list_bytes;
+        mark_bad(call, &results[i]);
+    }
     return 0;
 }
 
@@ -287,13 +319,13 @@ static void make_list(xci_cuda_block *block, const uint8_t *mask, uint32_t bytes
 static int run_prepare(fake_work *work) {
     const xci_cuda_block_call *call = &work->call.block;
     xci_cuda_block *blocks = fake_real(call->blocks, call->count * sizeof *blocks);
-    const xci_cuda_result *results = fake_real(call->results, call->count * sizeof *results);
+    const uint32_t *notes = fake_real(call->notes, call->count * sizeof *notes);
     for (uint64_t i = 0; i < call->count; i++) {
-        if (results[i].status < 0 || results[i].list_bytes == 0)
+        if (notes[i] == 0)
             continue;
         const uint32_t bytes = fake_chunk_of(&call->grid, blocks[i].chunk).bytes;
         uint8_t *mask = mask_of(&blocks[i], bytes);
-        make_list(&blocks[i], mask, bytes, results[i].list_bytes);
+        make_list(&blocks[i], mask, bytes, notes[i]);
         free(mask);
     }
     return 0;
@@ -318,9 +350,9 @@ static int run_check_masks(fake_work *work) {
         results[i] = (xci_cuda_result){.block_bytes = blocks[i].block_bytes,
                                        .block_codec = blocks[i].block_codec,
                                        .status = XORCAST_DATA_CORRUPT};
-        if (decoded[2 * i] != bytes)
-            continue;
-        check_block(&call->of, &blocks[i], mask, &results[i]);
+        if (decoded[2 * i] == bytes)
+            check_block(&call->of, &blocks[i], mask, &results[i]);
+        mark_bad(&call->of, &results[i]);
         if (results[i].list_bytes != 0)
             make_list(&blocks[i], mask, bytes, results[i].list_bytes);
     }

@@ -36,39 +36,72 @@ static void test_about(void **state) {
     xorcast_context_destroy(context);
 }
 
-static void test_owns(void **state) {
+static void test_owner(void **state) {
     (void)state;
     static int here;
     xorcast_context *context = test_device_context(1);
     const xci_device *d = device_of(context);
     xci_device_memory memory, pinned;
     uint64_t owned;
+    int32_t owner;
     assert_int_equal(xci_device_allocate(context, 1000, &memory), XORCAST_OK);
     assert_int_equal(xci_pinned_allocate(context, 1000, &pinned), XORCAST_OK);
     /* Allocations may be longer than what was asked for, never shorter. */
-    assert_int_equal(d->ops->owns(d->handle, memory.at + 999, &owned), 0);
-    assert_true(owned >= 1);
-    assert_int_equal(d->ops->owns(d->handle, memory.at, &owned), 0);
-    assert_true(owned >= 1000);
-    assert_int_equal(d->ops->owns(d->handle, &here, &owned), 0);
-    assert_int_equal(owned, 0);
-    assert_int_equal(d->ops->owns(d->handle, pinned.at, &owned), 0);
-    assert_int_equal(owned, 0);
+    assert_int_equal(d->ops->owner(d->handle, memory.at + 999, &owner, &owned), 0);
+    assert_true(owner == d->ordinal && owned >= 1);
+    assert_int_equal(d->ops->owner(d->handle, memory.at, &owner, &owned), 0);
+    assert_true(owner == d->ordinal && owned >= 1000);
+    assert_int_equal(d->ops->owner(d->handle, &here, &owner, &owned), 0);
+    assert_true(owner == XCI_NO_DEVICE && owned == 0);
+    assert_int_equal(d->ops->owner(d->handle, pinned.at, &owner, &owned), 0);
+    assert_true(owner == XCI_NO_DEVICE && owned == 0);
     xci_device_stretch known = {0};
-    bool owns;
     for (unsigned i = 0; i < 3; i++) { /* neighbours, and others between them */
-        assert_int_equal(xci_device_owns(context, &known, memory.at + 300 * i, &owns), XORCAST_OK);
-        assert_true(owns);
-        assert_int_equal(xci_device_owns(context, &known, memory.at + 300 * i + 7, &owns),
+        assert_int_equal(xci_device_owner(context, &known, memory.at + 300 * i, &owner),
                          XORCAST_OK);
-        assert_true(owns);
+        assert_int_equal(owner, d->ordinal);
+        assert_int_equal(xci_device_owner(context, &known, memory.at + 300 * i + 7, &owner),
+                         XORCAST_OK);
+        assert_int_equal(owner, d->ordinal);
         assert_int_equal(
-            xci_device_owns(context, &known, i == 1 ? &here : (void *)pinned.at, &owns),
+            xci_device_owner(context, &known, i == 1 ? &here : (void *)pinned.at, &owner),
             XORCAST_OK);
-        assert_false(owns);
+        assert_int_equal(owner, XCI_NO_DEVICE);
     }
     xci_device_release(context, &memory);
     xci_pinned_release(context, &pinned);
+    xorcast_context_destroy(context);
+}
+
+/* Contexts beside another: their devices are others, their account and failures are its own. */
+static void test_beside(void **state) {
+    (void)state;
+    xorcast_context *context = test_device_context(1), *beside;
+    const xci_device *d = device_of(context);
+    xci_device_memory memory;
+    xci_device_stretch known = {0};
+    xorcast_memory before, now;
+    xorcast_error error;
+    uint32_t count;
+    int32_t owner;
+    assert_int_equal(d->ops->count(&count), 0);
+    assert_int_equal(xci_context_beside(context, (int32_t)count, &beside), XORCAST_UNSUPPORTED);
+    xorcast_last_error(context, &error);
+    assert_int_equal(error.status, XORCAST_UNSUPPORTED);
+    xorcast_context_memory(context, &before);
+    assert_int_equal(xci_context_beside(context, (int32_t)count - 1, &beside), XORCAST_OK);
+    assert_int_equal(xci_device_allocate(beside, 5000, &memory), XORCAST_OK);
+    xorcast_context_memory(context, &now);
+    assert_int_equal(now.device_now_bytes, before.device_now_bytes + 5000);
+    assert_int_equal(xci_device_owner(context, &known, memory.at, &owner), XORCAST_OK);
+    assert_int_equal(owner, count - 1);
+    xci_device_release(beside, &memory);
+    assert_int_equal(xci_fail(beside, XORCAST_BAD_STATE, XCI_NOWHERE, "here"), XORCAST_BAD_STATE);
+    xorcast_last_error(context, &error);
+    assert_string_equal(error.text, "here");
+    xorcast_context_destroy(beside);
+    xorcast_context_memory(context, &now);
+    assert_memory_equal(&now.now_bytes, &before.now_bytes, sizeof now.now_bytes);
     xorcast_context_destroy(context);
 }
 
@@ -328,11 +361,12 @@ static void test_plugins(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_about),         cmocka_unit_test(test_owns),
-        cmocka_unit_test(test_order),         cmocka_unit_test(test_move_cut),
-        cmocka_unit_test(test_copy_many),     cmocka_unit_test(test_account),
-        cmocka_unit_test(test_arena),         cmocka_unit_test(test_plugins),
-        cmocka_unit_test(test_caller_memory), cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_about),    cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_owner),    cmocka_unit_test(test_order),
+        cmocka_unit_test(test_move_cut), cmocka_unit_test(test_copy_many),
+        cmocka_unit_test(test_account),  cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_plugins),  cmocka_unit_test(test_caller_memory),
+        cmocka_unit_test(test_rates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,13 @@
 /* check: walks foreign blocks with every bounds check, reads the old words at changed positions and
- * sums what applying would do. A group of GROUP threads has a block, raw ones too: it runs beside
- * other work, and needs no speed that this work would pay for. Changes nothing but results. */
+ * sums what applying would do. A group of threads has a block, raw ones too: it runs beside other
+ * work, and needs no speed that this work would pay for. Large blocks, which take longest, come
+ * first. Changes nothing but results. */
 #include "backend/cuda/cuda_launch.cuh"
 #include "backend/cuda/cuda_list.cuh"
 #include "backend/cuda/cuda_tally.cuh"
 #include "backend/cuda/cuda_tokens.cuh"
 
 #define THREADS 128u
-#define GROUP XCI_CUDA_STAGE_GROUP
-#define BLOCKS (THREADS / GROUP)
 
 typedef struct xci_cuda_checker {
     xci_cuda_place place;
@@ -26,6 +25,7 @@ static __device__ __forceinline__ void d_check_word(xci_cuda_checker *checker, u
 }
 
 /* Also finds whether prepare can make a list of the block. */
+template <uint32_t GROUP>
 static __device__ __forceinline__ bool d_check_tokens(xci_cuda_checker *checker,
                                                       const xci_cuda_block &block, uint32_t lane) {
     xci_cuda_walk walk = xci_cuda_walk_begin(block.bytes, block.block_bytes, checker->place.bytes);
@@ -35,7 +35,7 @@ static __device__ __forceinline__ bool d_check_tokens(xci_cuda_checker *checker,
     while (xci_cuda_take(&walk, lane, GROUP, &item) != 0) {
         d_check_word(checker, item.word, item.mask);
         const uint32_t more = d_group_sum(d_changed_bytes(item.mask), GROUP);
-        fits = fits && d_may_wait(listing, more);
+        fits = fits && d_may_wait(listing, more, XCI_CUDA_WAITING(GROUP));
         listing.found += more;
         listing.written = d_writable(listing, xci_cuda_walk_read(&walk));
     }
@@ -44,6 +44,7 @@ static __device__ __forceinline__ bool d_check_tokens(xci_cuda_checker *checker,
     return walk.state == XCI_LZ4_DONE;
 }
 
+template <uint32_t GROUP>
 static __device__ __forceinline__ void d_check_raw(xci_cuda_checker *checker,
                                                    const xci_cuda_block &block, uint32_t lane) {
     const uint32_t bytes = checker->place.bytes;
@@ -54,29 +55,35 @@ static __device__ __forceinline__ void d_check_raw(xci_cuda_checker *checker,
     }
 }
 
+template <uint32_t GROUP>
 static __device__ __forceinline__ bool d_check_block(xci_cuda_checker *checker,
                                                      const xci_cuda_block &block, uint32_t lane) {
     const uint32_t bytes = checker->place.bytes;
     if (block.block_codec == XORCAST_CODEC_LZ4 && block.block_bytes < bytes)
-        return d_check_tokens(checker, block, lane);
+        return d_check_tokens<GROUP>(checker, block, lane);
     if (block.block_codec != XORCAST_CODEC_RAW || block.block_bytes != bytes)
         return false;
-    d_check_raw(checker, block, lane);
+    d_check_raw<GROUP>(checker, block, lane);
     return true;
 }
 
-static __global__ void __launch_bounds__(THREADS) k_check_blocks(const xci_cuda_block_call call) {
-    const uint64_t index = (uint64_t)blockIdx.x * BLOCKS + threadIdx.x / GROUP;
+/* One of the blocks for each GROUP threads of thread block `part`, if it is for so many. */
+template <uint32_t GROUP>
+static __device__ __forceinline__ void d_check_part(const xci_cuda_block_call &call,
+                                                    uint32_t part) {
+    const uint64_t index = (uint64_t)part * (THREADS / GROUP) + threadIdx.x / GROUP;
     const uint32_t lane = threadIdx.x % GROUP;
     if (index >= call.count)
         return;
     const xci_cuda_block block = call.blocks[index];
+    if (d_group_of(block) != GROUP)
+        return;
     const xci_cuda_chunk chunk = call.grid.chunks[block.chunk];
     xci_cuda_checker checker = {};
     checker.place = d_place_of(call.places, block.chunk, chunk.bytes);
     checker.segments = d_segments_of(call.grid, chunk);
     checker.element_bytes = chunk.element_bytes;
-    const bool good = d_check_block(&checker, block, lane);
+    const bool good = d_check_block<GROUP>(&checker, block, lane);
     d_sum_tally(&checker.tally, GROUP);
     if (lane != 0)
         return;
@@ -92,8 +99,21 @@ static __global__ void __launch_bounds__(THREADS) k_check_blocks(const xci_cuda_
         result.list_bytes = checker.list_bytes;
     }
     call.results[index] = result;
+    if (call.notes != nullptr)
+        call.notes[index] = d_note(result.list_bytes, GROUP);
+    if (!good && call.any_bad != nullptr)
+        *call.any_bad = 1;
+}
+
+static __global__ void __launch_bounds__(THREADS) k_check_blocks(const xci_cuda_block_call call) {
+    const uint32_t large = d_parts(call.count, THREADS / XCI_CUDA_LARGE_GROUP);
+    if (blockIdx.x < large)
+        d_check_part<XCI_CUDA_LARGE_GROUP>(call, blockIdx.x);
+    else
+        d_check_part<XCI_CUDA_SMALL_GROUP>(call, blockIdx.x - large);
 }
 
 extern "C" int xci_cuda_check(const xci_cuda_block_call *call, void *stream) {
-    return d_launch(k_check_blocks, *call, call->count, BLOCKS, THREADS, stream);
+    return d_launch(k_check_blocks, *call, d_small_and_large(call->count, THREADS), 1, THREADS,
+                    stream);
 }

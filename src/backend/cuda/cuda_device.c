@@ -21,7 +21,7 @@ typedef struct cuda_device {
     cudaStream_t service; /* for copies that are waited for at once */
     pthread_mutex_t lock; /* of the pool: */
     cudaMemPool_t engine; /* memory for the Decompression Engine; NULL: none was asked for */
-    atomic_uint_fast64_t peers; /* bits of devices whose memory was asked to be near */
+    atomic_uint_fast64_t near; /* bits of devices whose memory kernels can read */
 } cuda_device;
 
 /* ---- Entering and leaving ----
@@ -176,7 +176,7 @@ static int describe(void *device, xci_device_about *about_out) {
     return error;
 }
 
-static cudaError_t measure_stretch(int ordinal, const void *address, uint64_t *bytes_out) {
+static cudaError_t measure_stretch(const void *address, int32_t *ordinal_out, uint64_t *bytes_out) {
     const CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
     struct cudaPointerAttributes attributes;
     CUdeviceptr begin;
@@ -184,15 +184,17 @@ static cudaError_t measure_stretch(int ordinal, const void *address, uint64_t *b
     const cudaError_t error = cudaPointerGetAttributes(&attributes, address);
     if (error != cudaSuccess)
         return error;
-    *bytes_out = attributes.type == cudaMemoryTypeDevice && attributes.device == ordinal;
-    if (*bytes_out != 0 && address_range(&begin, &bytes, at) == CUDA_SUCCESS)
+    const bool there = attributes.type == cudaMemoryTypeDevice;
+    *ordinal_out = there ? attributes.device : XCI_NO_DEVICE;
+    *bytes_out = there;
+    if (there && address_range(&begin, &bytes, at) == CUDA_SUCCESS)
         *bytes_out = begin + bytes - at;
     return cudaSuccess;
 }
 
-static int owns(void *device, const void *address, uint64_t *bytes_out) {
+static int owner(void *device, const void *address, int32_t *ordinal_out, uint64_t *bytes_out) {
     int error;
-    ON(device, error, measure_stretch(ordinal_of(device), address, bytes_out));
+    ON(device, error, measure_stretch(address, ordinal_out, bytes_out));
     return error;
 }
 
@@ -345,30 +347,43 @@ static int copy_now(void *device, void *to, const void *from, uint64_t bytes) {
     return error != 0 ? error : stream_wait(device, service);
 }
 
-/* Lets copies from a device go straight; where that cannot be, the runtime takes another way. */
-static cudaError_t come_near(cuda_device *device, int other) {
+/* Lets kernels read a device's memory, if that can be. */
+static cudaError_t come_near(cuda_device *device, int other, int *near_out) {
     const uint64_t bit = UINT64_C(1) << (other & 63);
-    int near = 0;
-    if (other == device->ordinal || (atomic_fetch_or(&device->peers, bit) & bit) != 0)
+    *near_out = other == device->ordinal || (atomic_load(&device->near) & bit) != 0;
+    if (*near_out)
         return cudaSuccess;
-    cudaError_t error = cudaDeviceCanAccessPeer(&near, device->ordinal, other);
-    if (error == cudaSuccess && near)
+    cudaError_t error = cudaDeviceCanAccessPeer(near_out, device->ordinal, other);
+    if (error == cudaSuccess && *near_out)
         error = cudaDeviceEnablePeerAccess(other, 0);
     if (error == cudaErrorPeerAccessAlreadyEnabled) {
         (void)cudaGetLastError();
         error = cudaSuccess;
     }
+    if (error == cudaSuccess && *near_out)
+        (void)atomic_fetch_or(&device->near, bit);
     return error;
 }
 
-static int copy_peer(void *device, void *to, void *from_device, const void *from, uint64_t bytes,
-                     void *stream) {
-    int error;
-    ON(device, error, come_near(device, ordinal_of(from_device)));
-    if (error != 0)
-        return error;
-    ON(device, error,
-       cudaMemcpyPeerAsync(to, ordinal_of(device), from, ordinal_of(from_device), bytes, stream));
+static cudaError_t copy_one_by_one(int to, int from, const xci_cuda_move *moves, uint64_t count,
+                                   cudaStream_t stream) {
+    cudaError_t error = cudaSuccess;
+    for (uint64_t i = 0; i < count && error == cudaSuccess; i++)
+        error = cudaMemcpyPeerAsync(moves[i].to, to, moves[i].from, from, moves[i].bytes, stream);
+    return error;
+}
+
+/* By a kernel: a copy for each of thousands of pieces would keep the host busy for longer than the
+ * GPU. Only what no kernel reaches is left to the runtime, which finds another way. */
+static int copy_peer_many(void *device, void *from_device, const xci_cuda_move *moves,
+                          uint64_t count, void *stream) {
+    const int from = ordinal_of(from_device);
+    int error, near = 0;
+    ON(device, error, come_near(device, from, &near));
+    if (error == 0 && near)
+        ON(device, error, xci_cuda_copy_aligned(moves, count, stream));
+    else if (error == 0)
+        ON(device, error, copy_one_by_one(ordinal_of(device), from, moves, count, stream));
     return error;
 }
 
@@ -478,7 +493,7 @@ static const xci_device_ops table = {
     .open = open_device,
     .close = close_device,
     .describe = describe,
-    .owns = owns,
+    .owner = owner,
     .allocate = allocate,
     .release = release,
     .allocate_engine = allocate_engine,
@@ -499,7 +514,7 @@ static const xci_device_ops table = {
     .event_elapsed = event_elapsed,
     .copy = copy,
     .copy_now = copy_now,
-    .copy_peer = copy_peer,
+    .copy_peer_many = copy_peer_many,
     .fill = fill,
     .decompress = decompress,
     .encode_scratch = encode_scratch,

@@ -36,8 +36,8 @@ static uint32_t ring_bytes(uint32_t chunk_bytes) {
  * same in each call, since calls may be made side by side. */
 static cudaError_t fill_device(shape *s, int processors, int most_shared) {
     int each;
-    cudaError_t e = cudaFuncSetAttribute(
-        k_encode_chunks, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared);
+    cudaError_t e = cudaFuncSetAttribute(k_encode_chunks,
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared);
     if (e == cudaSuccess)
         e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, k_encode_chunks,
                                                           (int)(s->warps * XCI_WARP), s->shared);

@@ -141,11 +141,12 @@ static __device__ __noinline__ uint4 d_load_inside(const uint8_t *chunk, uint32_
 
 /* Asks for a lane's vector of a row; one that is not all inside the chunk is loaded. Of a chunk
  * that is shifted, the aligned one that the first of its bytes lies in. */
+template <bool ONCE>
 __device__ __forceinline__ void d_ask_for_vector(uint4 *to, const uint8_t *chunk, uint32_t bytes,
                                                  uint32_t offset) {
     const int32_t from = (int32_t)offset - (int32_t)d_shift_of(chunk);
     if (from >= 0 && from + XCI_VECTOR <= bytes)
-        d_copy_async(to, chunk + from);
+        d_copy_async<ONCE>(to, chunk + from);
     else
         *to = d_load_inside(chunk, bytes, from);
 }
@@ -189,8 +190,7 @@ static __device__ __noinline__ void d_shift_rows(uint4 rows[XCI_TILE_ROWS][XCI_W
 
 /* Goes on to the next chunk. Returns whether there is any. */
 __device__ __forceinline__ bool d_begin_next(const xci_cuda_encode_call *call,
-                                             const xci_encode_plan *plan,
-                                             xci_feed_memory *memory) {
+                                             const xci_encode_plan *plan, xci_feed_memory *memory) {
     const uint32_t begun = memory->begun, taken = memory->taken;
     bool some = begun < taken || memory->more;
     if (begun == taken && some && d_lane() == 0)
@@ -230,8 +230,8 @@ static __device__ __noinline__ void d_look_ahead(const xci_cuda_encode_call *cal
 #pragma unroll 1
     for (uint32_t row = 0; some && row < XCI_TILE_ROWS; ++row) {
         const uint32_t offset = (uint32_t)left + row * XCI_ROW + d_lane() * XCI_VECTOR;
-        d_ask_for_vector(&stage->rows[0][row][d_lane()], job->old_at, job->bytes, offset);
-        d_ask_for_vector(&stage->rows[1][row][d_lane()], job->new_at, job->bytes, offset);
+        d_ask_for_vector<false>(&stage->rows[0][row][d_lane()], job->old_at, job->bytes, offset);
+        d_ask_for_vector<true>(&stage->rows[1][row][d_lane()], job->new_at, job->bytes, offset);
     }
     if (d_lane() == 0) {
         memory->plain = memory->left = -1;
@@ -255,8 +255,8 @@ __device__ __forceinline__ void d_ask_for_tile(const xci_cuda_encode_call *call,
         const uint8_t *olds = memory->old_at + offset, *news = memory->new_at + offset;
 #pragma unroll
         for (uint32_t row = 0; row < XCI_TILE_ROWS; ++row) {
-            d_copy_async(&stage->rows[0][row][d_lane()], olds + row * XCI_ROW);
-            d_copy_async(&stage->rows[1][row][d_lane()], news + row * XCI_ROW);
+            d_copy_async<false>(&stage->rows[0][row][d_lane()], olds + row * XCI_ROW);
+            d_copy_async<true>(&stage->rows[1][row][d_lane()], news + row * XCI_ROW);
         }
         feed->plain -= (int32_t)XCI_TILE;
     } else {

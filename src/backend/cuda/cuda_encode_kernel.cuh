@@ -94,10 +94,11 @@ __device__ __forceinline__ void d_encode_literals(xci_encoder *e, const xci_chun
     }
 }
 
-/* A vector of old becomes that of new, where they differ. */
+/* Vectors of old become those of new, if one of four neighbours differs, which `changed` says:
+ * memory is written in pieces of 64 bytes. */
 __device__ __forceinline__ void d_move_vector(const xci_chunk_job *job, uint32_t offset, uint4 olds,
-                                              uint4 mask) {
-    if ((mask.x | mask.y | mask.z | mask.w) == 0)
+                                              uint4 mask, uint32_t changed) {
+    if ((changed >> (d_lane() & ~3u) & 0xf) == 0)
         return;
     if (XCI_USUAL(offset + XCI_VECTOR <= job->bytes && (uintptr_t)job->old_at % XCI_VECTOR == 0))
         *(uint4 *)(job->old_at + offset) = d_xor(olds, mask);
@@ -129,7 +130,8 @@ __device__ __forceinline__ void d_encode_tile(xci_encoder *e, const xci_chunk_jo
     if (any != 0 && job->moves) {
 #pragma unroll
         for (uint32_t i = 0; i < XCI_TILE_ROWS; ++i)
-            d_move_vector(job, left + i * XCI_ROW + d_lane() * XCI_VECTOR, olds[i], rows[i].mask);
+            d_move_vector(job, left + i * XCI_ROW + d_lane() * XCI_VECTOR, olds[i], rows[i].mask,
+                          rows[i].lows | rows[i].highs);
     }
     bool literal = XCI_RARE(all == XCI_ALL) && lz4;
     if (literal) {

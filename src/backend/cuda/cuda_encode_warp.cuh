@@ -51,14 +51,19 @@ template <uint32_t K> __device__ __forceinline__ void d_set_bits(uint32_t *at, u
                  : "memory");
 }
 
-/* Sixteen bytes from global to shared memory, on their way until this thread waits. They are read
- * once, so that L2 keeps other things. */
+/* Sixteen bytes from global to shared memory, on their way until this thread waits. ONCE: they
+ * leave L2 first, which keeps other things then: what is to be written. */
+template <bool ONCE>
 __device__ __forceinline__ void d_copy_async(uint4 *to, const uint8_t *from) {
-    asm volatile("{ .reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0;"
-                 " cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, policy; }"
-                 :
-                 : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from)
-                 : "memory");
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+    if (ONCE)
+        asm volatile("{ .reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0;"
+                     " cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, policy; }"
+                     :
+                     : "r"(at), "l"(from)
+                     : "memory");
+    else
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
 }
 
 /* Makes a group of this thread's copies since the last one; and waits for all groups but the

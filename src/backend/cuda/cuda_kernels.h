@@ -41,13 +41,15 @@ typedef struct xci_cuda_window {
 } xci_cuda_window;
 
 /* Where the bytes of each chunk are: `direct[i]` if they lie in one piece, else NULL, and then in
- * windows [window_first[i], window_first[i + 1]), in rising order of `offset`. Bytes in no window
+ * windows [window_first[i - b], window_first[i - b + 1]), b the first chunk that the table has, in
+ * rising order of `offset`. Bytes in no window
  * are nowhere: skipped. Bytes in several (replicas) are the same in all; they are read from the
  * first and written to all. */
 typedef struct xci_cuda_places {
     uint8_t *const *direct;
     const uint32_t *window_first; /* NULL: every chunk is direct */
     const xci_cuda_window *windows;
+    uint64_t window_base; /* chunks before it are direct, and not in window_first */
 } xci_cuda_places;
 
 typedef struct xci_cuda_grid {
@@ -76,16 +78,16 @@ typedef struct xci_cuda_result {
  * Chunks [first, first + count) of the grid. Old and new are direct everywhere (packed chunks are
  * gathered before), of any alignment, and each byte is read once, unless a block has to be raw
  * in spite of zero runs or is larger than a warp's part of the scratch (that holds blocks of chunks
- * of 64 KiB), and nothing outside the chunk. Fastest where both are aligned to 16 bytes; to 4 or 8
- * is a little slower.
+ * of 64 KiB), and nothing outside the chunk. Fastest where both are aligned to 16 bytes; else it
+ * takes half as long again.
  * Blocks are written one behind the other in the order of the chunks, from `blocks` on; *used_bytes
  * is where they end. If they need more than `capacity`, *used_bytes says how much that is, blocks
  * that end behind `capacity` are not written and their status is BUFFER_TOO_SMALL; all else in the
  * results holds.
- * With `move`, old becomes new while both are on the chip, which costs a tenth of doing it by the
- * blocks afterwards. What the results call `moved` is new, all other chunks are as they were: those
- * whose blocks are not written, those that must be read twice (above), and those whose blocks might
- * need more than a warp's part of the scratch. */
+ * With `move`, old becomes new while both are on the chip, which costs a fraction of doing it by
+ * the blocks afterwards. What the results call `moved` is new, all other chunks are as they were:
+ * those whose blocks are not written, those that must be read twice (above), and those whose blocks
+ * might need more than a warp's part of the scratch. */
 typedef struct xci_cuda_encode_call {
     xci_cuda_grid grid;
     uint8_t *const *old_at; /* device or pinned host memory */
@@ -127,7 +129,10 @@ typedef struct xci_cuda_block_call {
     const xci_cuda_block *blocks; /* device memory; what they point to is 16-byte aligned and may
                                      be read up to 16 bytes beyond each block's end */
     uint64_t count;
-    xci_cuda_result *results;     /* of check: `count` */
+    xci_cuda_result *results; /* of check: `count`, in device or pinned host memory */
+    /* What check notes for prepare, `count`, in device memory; NULL: there will be no prepare. */
+    uint32_t *notes;
+    uint32_t *any_bad; /* device or pinned: check makes it 1 if a block is damaged; or NULL */
     const uint32_t *gate;
     uint64_t *progress;
 } xci_cuda_block_call;
@@ -137,8 +142,8 @@ typedef struct xci_cuda_block_call {
 #define XCI_CUDA_CODEC_LIST 0x100u
 
 int xci_cuda_check(const xci_cuda_block_call *call, void *stream);
-/* For blocks that `results` of check call good: rewrites bytes, size and codec of those that have
- * list_bytes, in `blocks` and in what they point to; leaves the others, lists too. */
+/* For blocks that check was given: rewrites bytes, size and codec of those that have list_bytes, in
+ * `blocks` and in what they point to; leaves the others, lists and damaged ones too. */
 int xci_cuda_prepare(const xci_cuda_block_call *call, void *stream);
 /* check and prepare of LZ4 blocks that something else has decoded: of block i of the call, which is
  * any LZ4 block and was walked to its end before, the mask lies at masks + i * stride, 16-byte
@@ -260,6 +265,9 @@ typedef struct xci_cuda_move {
     uint64_t bytes;
 } xci_cuda_move;
 int xci_cuda_copy_many(const xci_cuda_move *moves, uint64_t count, void *stream);
+/* The same where all addresses and sizes are multiples of 16; sources may be memory of a GPU that
+ * this one reaches, `moves` pinned host memory. */
+int xci_cuda_copy_aligned(const xci_cuda_move *moves, uint64_t count, void *stream);
 
 #ifdef __cplusplus
 }

@@ -149,8 +149,11 @@ static __global__ void __launch_bounds__(THREADS) k_check_masks(const xci_cuda_m
     result.block_codec = block.block_codec;
     if (call.decoded[2 * index] != bytes) {
         result.status = XORCAST_DATA_CORRUPT;
-        if (threadIdx.x == 0)
+        if (threadIdx.x == 0) {
             call.of.results[index] = result;
+            if (call.of.any_bad != nullptr)
+                *call.of.any_bad = 1;
+        }
         return;
     }
     const xci_cuda_stretch stretch = d_stretch_of(call.masks + index * call.stride, bytes);

@@ -1,11 +1,15 @@
 /* copy_many: pieces of any length and alignment, a warp a piece. Used for what is small and lies
- * anywhere: tensors that share a chunk, blocks that must begin at a multiple of 16. */
+ * anywhere: tensors that share a chunk, blocks that must begin at a multiple of 16.
+ *
+ * copy_aligned: pieces in whole vectors, a thread block a piece, some vectors of each thread on
+ * their way at a time. Used for groups of blocks that lie on another GPU. */
 #include "backend/cuda/cuda_kernels.h"
 #include "backend/cuda/cuda_launch.cuh"
 #include "backend/cuda/cuda_move.h"
 
 #define THREADS 128u
 #define WARP 32u
+#define AHEAD 4u
 
 typedef struct move_list {
     const xci_cuda_move *moves;
@@ -33,6 +37,30 @@ static __global__ void __launch_bounds__(THREADS) k_copy_pieces(const move_list 
     const uint64_t index = ((uint64_t)blockIdx.x * THREADS + threadIdx.x) / WARP;
     if (index < list.count)
         d_move(list.moves[index], threadIdx.x % WARP);
+}
+
+static __global__ void __launch_bounds__(THREADS) k_copy_vectors(const move_list list) {
+    const xci_cuda_move move = list.moves[blockIdx.x];
+    const uint4 *const from = (const uint4 *)move.from;
+    uint4 *const to = (uint4 *)move.to;
+    const uint64_t count = move.bytes / sizeof(uint4);
+    uint64_t i = threadIdx.x;
+    for (; i + (AHEAD - 1) * THREADS < count; i += AHEAD * THREADS) {
+        uint4 some[AHEAD];
+#pragma unroll
+        for (uint32_t n = 0; n < AHEAD; ++n)
+            some[n] = from[i + n * THREADS];
+#pragma unroll
+        for (uint32_t n = 0; n < AHEAD; ++n)
+            to[i + n * THREADS] = some[n];
+    }
+    for (; i < count; i += THREADS)
+        to[i] = from[i];
+}
+
+extern "C" int xci_cuda_copy_aligned(const xci_cuda_move *moves, uint64_t count, void *stream) {
+    const move_list list = {moves, count};
+    return d_launch(k_copy_vectors, list, count, 1, THREADS, stream);
 }
 
 extern "C" int xci_cuda_copy_many(const xci_cuda_move *moves, uint64_t count, void *stream) {

@@ -25,8 +25,9 @@ static __device__ __forceinline__ xci_cuda_place d_place_of(const xci_cuda_place
     place.direct = places.direct[chunk];
     place.bytes = bytes;
     if (place.direct == nullptr && places.window_first != nullptr) {
-        place.window = places.windows + places.window_first[chunk];
-        place.window_end = places.windows + places.window_first[chunk + 1];
+        const uint32_t *const first = places.window_first + (chunk - places.window_base);
+        place.window = places.windows + first[0];
+        place.window_end = places.windows + first[1];
     }
     return place;
 }

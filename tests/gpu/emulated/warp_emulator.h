@@ -75,7 +75,7 @@ static inline void d_pause(void) {
 void emulated_copy(void *to, const void *from, uint32_t bytes);
 void emulated_copy_group(void);
 void emulated_copy_wait(uint32_t groups);
-static inline void d_copy_async(uint4 *to, const uint8_t *from) {
+template <bool ONCE> static inline void d_copy_async(uint4 *to, const uint8_t *from) {
     emulated_copy(to, from, 16);
 }
 static inline void d_copy_async_group(void) {
