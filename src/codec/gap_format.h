@@ -59,7 +59,7 @@ XCI_BOTH xci_gap_window xci_gap_begin(uint32_t prior) {
 
 /* The parameter where `count` changes, at least 2, took `passed` elements, the prior's included. */
 XCI_BOTH uint32_t xci_gap_parameter_of(uint32_t count, uint32_t passed) {
-    const uint32_t before = passed - 1; /* the last sum that is below `passed` */
+    const uint32_t before = passed - 1; /* count << k has as many bits */
     const uint32_t k = xci_zeros_above32(count) - xci_zeros_above32(before | 1);
     return (int32_t)k <= 0 ? 0 : k - (count << k > before);
 }

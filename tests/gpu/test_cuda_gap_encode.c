@@ -147,7 +147,18 @@ static void compare_group(const gap_made *made, const xci_cuda_result *results,
         gap_fail("bytes of a payload", offset);
 }
 
-static void compare_set(const set *s, const on_device *d, uint64_t capacity) {
+/* A call that had too little scratch for the form beside the old weights wrote nothing. */
+static void compare_failed(const set *s, const xci_cuda_result *results, const uint8_t *output,
+                           uint64_t bytes) {
+    for (uint32_t i = 0; i < s->chunk_count; i++)
+        SAME("status without room", results[i].status, XORCAST_BUFFER_TOO_SMALL);
+    for (uint64_t i = 0; i < bytes; i++)
+        if (output[i] != FILL)
+            gap_fail("bytes were written without room", i);
+}
+
+/* `may_fail`: the scratch may be too small. */
+static void compare_set(const set *s, const on_device *d, uint64_t capacity, bool may_fail) {
     static xci_cuda_result results[CHUNKS];
     xci_cuda_gap_group groups[GROUPS];
     uint64_t used, offset = 0, written = 0;
@@ -156,6 +167,11 @@ static void compare_set(const set *s, const on_device *d, uint64_t capacity) {
     to_host(results, d->call.results, s->chunk_count * sizeof *results);
     to_host(groups, d->call.groups, sizeof groups);
     to_host(&used, d->call.used_bytes, sizeof used);
+    if (may_fail && used == UINT64_MAX) {
+        compare_failed(s, results, output, capacity + GUARD);
+        free(output);
+        return;
+    }
     for (uint32_t g = 0; g < GROUPS; g++) {
         compare_group(&s->made[g], &results[s->group_first[g]], &groups[g], output, capacity,
                       offset);
@@ -197,7 +213,7 @@ static void run_set(const set *s, uint64_t capacity, uint64_t more_scratch, uint
     d.call.listed = listed;
     check_cuda(xci_cuda_gap_encode(&d.call, NULL), "xci_cuda_gap_encode");
     check_cuda(cudaDeviceSynchronize(), "encode");
-    compare_set(s, &d, capacity);
+    compare_set(s, &d, capacity, beside && more_scratch == 0);
     for (uint32_t i = 0; i < d.count; i++)
         check_cuda(cudaFree(d.all[i]), "cudaFree");
 }
@@ -223,6 +239,7 @@ static void test_sets(xorcast_context *context, xci_gap_group_writer *writer, ui
         const uint64_t all_beside = encode_set(context, writer, &s, true);
         run_set(&s, all_beside, ENOUGH, mask_random(&gap_seed, 16), true, false);
         run_set(&s, all_beside, ENOUGH, 1, true, true);
+        run_set(&s, all_beside, 0, 2, true, false);
         chunk_count += s.chunk_count;
         bytes += all;
         beside += all_beside;

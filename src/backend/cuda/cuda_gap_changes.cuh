@@ -264,21 +264,29 @@ __device__ __forceinline__ void d_pass_batch(xci_gap_batch *batch, uint32_t coun
     __syncwarp();
 }
 
-/* Calls visit(active, change) for all changes of a chunk, 32 at a time, by the whole warp. */
+/* Calls visit(active, change) for all changes of a chunk, 32 at a time, by the whole warp. The next
+ * words are on their way while these are worked on. */
 template <typename Visit>
 __device__ __forceinline__ void d_each_change(xci_gap_source source, xci_gap_batch *batch,
                                               uint32_t width, Visit visit) {
-    uint32_t word, before = 0;
-    uint64_t mask;
+    uint32_t word = 0, before = 0;
+    uint64_t mask = 0;
     d_begin_changes(batch);
-    while (d_next_words(&source, &word, &mask)) {
-        const uint32_t count = d_fill_batch(batch, word, mask, width);
-        for (uint32_t first = 0; first < count; first += XCI_WARP) {
-            const bool active = first + d_lane() < count;
-            visit(active, d_change_of(batch, active ? first + d_lane() : 0, before, width));
+    for (bool more = true; more;) {
+        uint32_t next_word;
+        uint64_t next_mask;
+        more = d_next_words(&source, &next_word, &next_mask);
+        if (__any_sync(XCI_ALL, mask != 0)) {
+            const uint32_t count = d_fill_batch(batch, word, mask, width);
+            for (uint32_t first = 0; first < count; first += XCI_WARP) {
+                const bool active = first + d_lane() < count;
+                visit(active, d_change_of(batch, active ? first + d_lane() : 0, before, width));
+            }
+            d_pass_batch(batch, count);
+            before += count;
         }
-        d_pass_batch(batch, count);
-        before += count;
+        word = next_word;
+        mask = next_mask;
     }
 }
 

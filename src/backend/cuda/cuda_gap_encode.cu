@@ -7,13 +7,14 @@
 #include "backend/cuda/cuda_gap_finish.cuh"
 #include "backend/cuda/cuda_gap_group.cuh"
 #include "backend/cuda/cuda_gap_list.cuh"
+#include "backend/cuda/cuda_gap_records.cuh"
 #include "backend/cuda/cuda_gap_write.cuh"
 
 #define LIST_SHARED (XCI_LIST_THREADS / XCI_WARP * (uint32_t)sizeof(xci_gap_lister_memory))
 #define PLACE_SHARED (XCI_PLACE_THREADS / XCI_WARP * (uint32_t)sizeof(uint64_t))
 /* Of a multiprocessor: as many as memory needs, so that there is room for the plan and the write of
  * another call. */
-#define LIST_BLOCKS 4
+#define LIST_BLOCKS 3
 /* For the lists of a chunk, on average: one changed word in 48. */
 #define LIST_BYTES UINT64_C(2048)
 
@@ -81,10 +82,18 @@ static cudaError_t launch_plan(launcher *l) {
     return launch(l, kernel, l->call.group_count, XCI_PLAN_THREADS, (uint32_t)shared);
 }
 
+static cudaError_t launch_chunks(launcher *l, gap_kernel *kernel, uint64_t warps,
+                                 uint64_t warp_bytes) {
+    return launch(l, kernel, (warps + XCI_CHUNK_WARPS - 1) / XCI_CHUNK_WARPS, XCI_CHUNK_THREADS,
+                  (uint32_t)(XCI_CHUNK_WARPS * warp_bytes));
+}
+
 static cudaError_t launch_size(launcher *l) {
-    gap_kernel *const kernel = l->call.beside != 0 ? k_gap_size<true> : k_gap_size<false>;
-    return launch(l, kernel, (l->call.count + XCI_CHUNK_WARPS - 1) / XCI_CHUNK_WARPS,
-                  XCI_CHUNK_THREADS, XCI_CHUNK_WARPS * xci_gap_sizer_bytes(l->call.beside != 0));
+    const uint64_t count = l->call.count;
+    if (l->call.beside == 0)
+        return launch_chunks(l, k_gap_size<false>, count, sizeof(xci_gap_batch));
+    const cudaError_t e = launch_chunks(l, k_gap_record, count, sizeof(xci_gap_recorder));
+    return e != cudaSuccess ? e : launch_chunks(l, k_gap_size<true>, count, sizeof(xci_gap_batch));
 }
 
 static cudaError_t launch_finish(launcher *l) {
@@ -96,9 +105,8 @@ static cudaError_t launch_finish(launcher *l) {
 
 static cudaError_t launch_write(launcher *l) {
     gap_kernel *const kernel = l->call.beside != 0 ? k_gap_write<true> : k_gap_write<false>;
-    const uint64_t warps = l->call.count + l->call.group_count;
-    return launch(l, kernel, (warps + XCI_CHUNK_WARPS - 1) / XCI_CHUNK_WARPS, XCI_CHUNK_THREADS,
-                  XCI_CHUNK_WARPS * (uint32_t)sizeof(xci_gap_block_memory));
+    return launch_chunks(l, kernel, l->call.count + l->call.group_count,
+                         sizeof(xci_gap_block_memory));
 }
 
 extern "C" int xci_cuda_gap_encode(const xci_cuda_gap_encode_call *call, void *stream) {

@@ -3,6 +3,7 @@
 #define XCI_CUDA_GAP_GROUP_CUH
 
 #include "backend/cuda/cuda_gap_plan_old.cuh"
+#include "backend/cuda/cuda_gap_width.cuh"
 
 /* Forgets what was before; finds out which kinds of chunks have changed. */
 __device__ __forceinline__ void d_begin_group(const xci_gap_work *work, xci_gap_planner *planner) {
@@ -47,7 +48,7 @@ __device__ __forceinline__ void d_plan_group(const xci_gap_work *work, xci_gap_p
 }
 
 template <bool BESIDE>
-__global__ void __launch_bounds__(XCI_PLAN_THREADS, BESIDE ? 2 : XCI_PLAN_BLOCKS)
+__global__ void __launch_bounds__(XCI_PLAN_THREADS, BESIDE ? XCI_PLAN_OLD_BLOCKS : XCI_PLAN_BLOCKS)
     k_gap_plan(xci_cuda_gap_encode_call call, xci_gap_scratch scratch) {
     XCI_SHARED_MEMORY(shared);
     const xci_gap_work work = d_work_of(&call, &scratch, blockIdx.x);

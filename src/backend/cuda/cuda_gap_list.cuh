@@ -9,7 +9,7 @@
 
 #define XCI_LIST_THREADS 128u
 #define XCI_ROW_BYTES (XCI_WARP * 16u)
-#define XCI_ROWS 4u /* that a warp reads at a time */
+#define XCI_ROWS 8u /* that a warp reads at a time */
 #define XCI_TILE_BYTES (XCI_ROWS * XCI_ROW_BYTES)
 #define XCI_WAITING (31u + 64u) /* words: fewer than 32, and those of a row */
 
@@ -56,9 +56,9 @@ __device__ __forceinline__ uint4 d_load_part(const uint8_t *at, uint32_t left) {
 
 /* The lane's vectors of the tile at `first`; zeros behind `end`. */
 __device__ __forceinline__ void d_load_tile(const uint8_t *at, uint32_t first, uint32_t end,
-                                            bool fast, uint4 *rows) {
+                                            bool aligned, uint4 *rows) {
     const uint32_t offset = first + d_lane() * 16;
-    if (XCI_USUAL(fast)) {
+    if (XCI_USUAL(aligned && end - first >= XCI_TILE_BYTES)) {
 #pragma unroll
         for (uint32_t row = 0; row < XCI_ROWS; ++row)
             rows[row] = d_load_once((const uint4 *)(at + offset + row * XCI_ROW_BYTES));
@@ -67,7 +67,10 @@ __device__ __forceinline__ void d_load_tile(const uint8_t *at, uint32_t first, u
 #pragma unroll
     for (uint32_t row = 0; row < XCI_ROWS; ++row) {
         const uint32_t from = offset + row * XCI_ROW_BYTES;
-        rows[row] = from < end ? d_load_part(at + from, end - from) : make_uint4(0, 0, 0, 0);
+        if (aligned && from + 16 <= end)
+            rows[row] = d_load_once((const uint4 *)(at + from));
+        else
+            rows[row] = from < end ? d_load_part(at + from, end - from) : make_uint4(0, 0, 0, 0);
     }
 }
 
@@ -159,11 +162,10 @@ __device__ __forceinline__ void d_list_unit(xci_gap_lister *lister, uint32_t beg
     const bool aligned = ((uintptr_t)lister->old_at | (uintptr_t)lister->new_at) % 16 == 0;
 #pragma unroll 1
     for (uint32_t first = begin; first < end; first += XCI_TILE_BYTES) {
-        const bool fast = aligned && end - first >= XCI_TILE_BYTES;
         uint4 olds[XCI_ROWS], masks[XCI_ROWS];
         uint32_t any = 0;
-        d_load_tile(lister->old_at, first, end, fast, olds);
-        d_load_tile(lister->new_at, first, end, fast, masks);
+        d_load_tile(lister->old_at, first, end, aligned, olds);
+        d_load_tile(lister->new_at, first, end, aligned, masks);
 #pragma unroll
         for (uint32_t row = 0; row < XCI_ROWS; ++row) {
             masks[row] = make_uint4(masks[row].x ^ olds[row].x, masks[row].y ^ olds[row].y,

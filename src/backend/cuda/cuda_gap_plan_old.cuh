@@ -16,7 +16,7 @@ __device__ __forceinline__ void d_count_vector(uint4 v, uint32_t width, uint32_t
     const uint32_t per_half = 16u >> width;
 #pragma unroll
     for (uint32_t half = 0; half < 2; ++half)
-#pragma unroll 1
+#pragma unroll 4
         for (uint32_t i = 0; i < per_half; ++i)
             d_tally(counts, xci_gap_key(halves[half] >> (i << (2 + width)), width),
                     half * per_half + i < elements);
@@ -85,31 +85,16 @@ __device__ __forceinline__ void d_count_keys(const xci_gap_source *source, uint3
     __syncwarp();
 }
 
-/* Calls visit(active, old element, mask) for the changed elements of the lanes' words. */
-template <typename Visit>
-__device__ __forceinline__ void d_each_old(const xci_gap_source *source, uint32_t word,
-                                           uint64_t mask, uint32_t width, Visit visit) {
-    const uint64_t old_word = mask != 0 ? d_word_at(source->old_at, word, source->bytes) : 0;
-    d_each_mark(d_marks(mask, width), [&](bool active, uint32_t shift) {
-        visit(active, old_word >> shift & d_element_ones(width),
-              mask >> shift & d_element_ones(width));
-    });
-}
-
-/* Calls visit(active, old element, mask) for all changes of a draft. */
+/* Calls visit(active, old element, mask), by whole warps, for all changes of a draft. */
 template <typename Visit>
 __device__ __forceinline__ void d_each_old_of(const xci_gap_work *work, uint32_t d, uint32_t width,
                                               Visit visit) {
-    for (uint32_t c = d_warp(); c < work->count; c += XCI_PLAN_WARPS) {
-        if (!d_is_of_draft(work, c, d))
-            continue;
-        const xci_gap_source source = d_source_in(work, c);
-        xci_gap_source words = source;
-        uint32_t word;
-        uint64_t mask;
-        while (d_next_words(&words, &word, &mask))
-            d_each_old(&source, word, mask, width, visit);
-    }
+    d_each_word_of<true>(work, d, [&](uint64_t old_word, uint64_t mask) {
+        d_each_mark(d_marks(mask, width), [&](bool active, uint32_t shift) {
+            visit(active, old_word >> shift & d_element_ones(width),
+                  mask >> shift & d_element_ones(width));
+        });
+    });
 }
 
 __device__ __forceinline__ void d_count_all_keys(const xci_gap_work *work, xci_gap_planner *planner,

@@ -1,43 +1,19 @@
-/* Changes of a chunk with several classes: those of one class after those of another, each with its
- * rank among the elements of its class and its step. A warp finds them by going through the old
- * weights once. They lie in the scratch, in words of 4 bytes:
- *
- *     where the changes of each class begin, and end | bytes of each class's stream |
- *     ranks | steps' low words | with elements of 8 bytes their high words
+/* Makes the records of chunks with several classes: a warp a chunk. The rank of a change among the
+ * elements of its class is found by going through the old weights once, by tiles. In a tile each
+ * lane counts a piece of its own, then pieces are added up.
  *
  * Classes are counted by table: for each byte that has an element's key (for nibbles, two of them)
  * it has a one in the field of its class, 8 bits of 64. */
 #ifndef XCI_CUDA_GAP_RECORDS_CUH
 #define XCI_CUDA_GAP_RECORDS_CUH
 
-#include "backend/cuda/cuda_gap_changes.cuh"
+#include "backend/cuda/cuda_gap_chunk.cuh"
 #include "backend/cuda/cuda_gap_class.cuh"
 
 #define XCI_PIECE_VECTORS 8u /* of a lane: all but one have 224 elements at most, for a field */
 #define XCI_VECTORS_AT_ONCE 4u
 #define XCI_PIECE_BYTES (XCI_PIECE_VECTORS * 16u)
 #define XCI_TILE_WORDS (XCI_WARP * XCI_PIECE_BYTES / 8u)
-#define XCI_RECORD_HEAD (2u * XCI_GAP_CLASSES + 1u)
-
-typedef struct xci_gap_records {
-    uint32_t *begins, *bytes; /* XCI_GAP_CLASSES + 1; XCI_GAP_CLASSES */
-    uint32_t *ranks, *lows, *highs;
-} xci_gap_records;
-
-__device__ __forceinline__ uint32_t d_record_words(uint32_t changes, uint32_t width) {
-    return XCI_RECORD_HEAD + changes * (width == 4 ? 3 : 2);
-}
-
-__device__ __forceinline__ xci_gap_records d_records_at(uint32_t *at, uint32_t changes) {
-    xci_gap_records records;
-    records.begins = at;
-    records.bytes = at + XCI_GAP_CLASSES + 1;
-    records.ranks = at + XCI_RECORD_HEAD;
-    records.lows = records.ranks + changes;
-    records.highs = records.lows + changes;
-    return records;
-}
-
 /* A warp's, in shared memory. */
 typedef struct xci_gap_ranker {
     uint64_t ones[XCI_GAP_KEYS];                 /* by byte */
@@ -53,13 +29,6 @@ typedef struct xci_gap_ranker {
 
 __device__ __forceinline__ uint64_t d_one_of(const xci_gap_ranker *ranker, uint32_t key) {
     return UINT64_C(1) << 8 * ranker->class_of[key];
-}
-
-__device__ __forceinline__ uint32_t d_class_of(const xci_gap_draft *draft, uint32_t key) {
-    uint32_t of = 0;
-    for (uint32_t c = 1; c < draft->class_count; ++c)
-        of += key >= draft->first_keys[c];
-    return of;
 }
 
 __device__ __forceinline__ void d_begin_ranker(xci_gap_ranker *ranker, const xci_gap_draft *draft,
@@ -281,27 +250,41 @@ __device__ __forceinline__ void d_record_changes(xci_gap_ranker *ranker, xci_gap
     }
 }
 
-/* Calls visit(active, change) for all changes of a class, 32 at a time, by the whole warp. */
-template <typename Visit>
-__device__ __forceinline__ void d_each_record(xci_gap_records records, uint32_t c, uint32_t width,
-                                              Visit visit) {
-    const uint32_t begin = records.begins[c], count = records.begins[c + 1] - begin;
-    const uint32_t *ranks = records.ranks + begin;
-#pragma unroll 1
-    for (uint32_t first = 0; first < count; first += XCI_WARP) {
-        const uint32_t i = first + d_lane();
-        xci_gap_change change = {};
-        if (i < count) {
-            change.number = i;
-            change.position = ranks[i];
-            change.last_end = i > 0 ? ranks[i - 1] + 1 : 0;
-            change.far_end = i >= XCI_FAR ? ranks[i - XCI_FAR] + 1 : 0;
-            change.value = records.lows[begin + i];
-            if (width == 4)
-                change.value |= (uint64_t)records.highs[begin + i] << 32;
-        }
-        visit(i < count, change);
-    }
+/* ---- Chunks ---- */
+
+/* Where the chunk's records are to be; false: there is no room, and the call fails. */
+__device__ __forceinline__ bool d_take_records(const xci_gap_piece *piece,
+                                               xci_gap_records *records_out) {
+    const uint32_t changes = d_changes_of(piece);
+    const uint32_t words = d_record_words(changes, piece->draft->width);
+    unsigned long long at = 0;
+    if (d_lane() == 0)
+        at = atomicAdd(&piece->scratch->counters[1], (unsigned long long)words);
+    at = __shfl_sync(XCI_ALL, at, 0);
+    const bool fits = at + words <= piece->scratch->list_words;
+    if (d_lane() == 0 && fits)
+        piece->scratch->records[piece->index] = at;
+    else if (d_lane() == 0)
+        piece->scratch->counters[2] = 1;
+    *records_out = d_records_at(piece->scratch->lists + at, changes);
+    return fits;
+}
+
+/* What a warp has in shared memory. */
+typedef struct xci_gap_recorder {
+    xci_gap_batch batch;
+    xci_gap_ranker ranker;
+} xci_gap_recorder;
+
+__global__ void __launch_bounds__(XCI_CHUNK_THREADS, 6)
+    k_gap_record(xci_cuda_gap_encode_call call, xci_gap_scratch scratch) {
+    XCI_SHARED_MEMORY(shared);
+    xci_gap_recorder *recorder = (xci_gap_recorder *)shared + d_chunk_warp();
+    xci_gap_piece piece;
+    xci_gap_records records;
+    if (scratch.counters[2] == 0 && d_take_piece(&call, &scratch, d_chunk_index(), &piece) &&
+        d_has_records(&piece) && d_take_records(&piece, &records))
+        d_record_changes(&recorder->ranker, &recorder->batch, &piece.source, piece.draft, records);
 }
 
 #endif

@@ -13,13 +13,12 @@
 #include "codec/prefix_code.h"
 
 #define XCI_UNIT_BYTES (32u << 10)
-#define XCI_LISTED_ENTRY 12u /* number of a word in its chunk, 4 bytes; its mask, 8 bytes */
 #define XCI_LISTED_MOST 682u /* of a unit; more are not listed */
 #define XCI_NOT_LISTED UINT32_MAX
 
 typedef struct xci_gap_unit {
-    const uint32_t *entries;
-    uint32_t count; /* or XCI_NOT_LISTED */
+    const uint32_t *entries; /* 3 each: number of a word in its chunk; its mask, low half first */
+    uint32_t count;          /* or XCI_NOT_LISTED */
     uint32_t reserved;
 } xci_gap_unit;
 

@@ -1,35 +1,9 @@
-/* Sizes of blocks, when their groups are planned: a warp a chunk. Where it has several classes,
- * its records are made first. The sizes are those of codec/gap_write.c. */
+/* Sizes of blocks, when their groups are planned: a warp a chunk. They are those of
+ * codec/gap_write.c. */
 #ifndef XCI_CUDA_GAP_SIZE_CUH
 #define XCI_CUDA_GAP_SIZE_CUH
 
-#include "backend/cuda/cuda_gap_records.cuh"
-
-#define XCI_CHUNK_THREADS 256u
-#define XCI_CHUNK_WARPS (XCI_CHUNK_THREADS / XCI_WARP)
-
-/* A chunk at work. */
-typedef struct xci_gap_piece {
-    const xci_cuda_gap_encode_call *call;
-    const xci_gap_scratch *scratch;
-    uint64_t index; /* counted from the call's first */
-    const xci_gap_plan *plan;
-    const xci_gap_draft *draft;
-    xci_gap_source source;
-} xci_gap_piece;
-
-__device__ __forceinline__ xci_gap_piece d_piece_of(const xci_cuda_gap_encode_call *call,
-                                                    const xci_gap_scratch *scratch, uint64_t index,
-                                                    uint32_t mark) {
-    xci_gap_piece piece;
-    piece.call = call;
-    piece.scratch = scratch;
-    piece.index = index;
-    piece.plan = &scratch->plans[mark >> XCI_DRAFT_BITS];
-    piece.draft = &piece.plan->drafts[mark % (1u << XCI_DRAFT_BITS)];
-    piece.source = d_source_of(call, scratch, index);
-    return piece;
-}
+#include "backend/cuda/cuda_gap_chunk.cuh"
 
 /* ---- Values ---- */
 
@@ -130,44 +104,6 @@ __device__ __forceinline__ uint32_t d_classes_bytes(const xci_gap_piece *piece,
     return at;
 }
 
-/* Changed elements of the chunk's width. */
-__device__ __forceinline__ uint32_t d_changes_of(const xci_gap_piece *piece) {
-    return d_count_changes(piece->call, piece->scratch, piece->index, piece->draft->width);
-}
-
-/* Where the chunk's records are to be; false: there is no room, and the call fails. */
-__device__ __forceinline__ bool d_take_records(const xci_gap_piece *piece,
-                                               xci_gap_records *records_out) {
-    const uint32_t changes = d_changes_of(piece);
-    const uint32_t words = d_record_words(changes, piece->draft->width);
-    unsigned long long at = 0;
-    if (d_lane() == 0)
-        at = atomicAdd(&piece->scratch->counters[1], (unsigned long long)words);
-    at = __shfl_sync(XCI_ALL, at, 0);
-    const bool fits = at + words <= piece->scratch->list_words;
-    if (d_lane() == 0 && fits)
-        piece->scratch->records[piece->index] = at;
-    else if (d_lane() == 0)
-        piece->scratch->counters[2] = 1;
-    *records_out = d_records_at(piece->scratch->lists + at, changes);
-    return fits;
-}
-
-/* Those that were made. */
-__device__ __forceinline__ xci_gap_records d_records_of(const xci_gap_piece *piece) {
-    return d_records_at(piece->scratch->lists + piece->scratch->records[piece->index],
-                        d_changes_of(piece));
-}
-
-__device__ __forceinline__ uint32_t d_recorded_bytes(const xci_gap_piece *piece,
-                                                     xci_gap_batch *batch, xci_gap_ranker *ranker) {
-    xci_gap_records records;
-    if (!d_take_records(piece, &records))
-        return XCI_GAP_CHUNK_MAX;
-    d_record_changes(ranker, batch, &piece->source, piece->draft, records);
-    return d_classes_bytes(piece, records);
-}
-
 /* ---- Dense blocks ---- */
 
 /* Bytes of a dense block, or XCI_GAP_CHUNK_MAX as above. */
@@ -196,24 +132,14 @@ __device__ __forceinline__ uint32_t d_dense_bytes(const xci_gap_piece *piece) {
 
 /* ---- Blocks ---- */
 
-/* A warp's, in shared memory. */
-typedef struct xci_gap_sizer {
-    xci_gap_batch batch;
-    xci_gap_ranker ranker; /* only where it is asked for */
-} xci_gap_sizer;
-
-__host__ __device__ static inline uint32_t xci_gap_sizer_bytes(bool beside) {
-    return (uint32_t)(beside ? sizeof(xci_gap_sizer) : sizeof(xci_gap_batch));
-}
-
 template <bool BESIDE>
 __device__ __forceinline__ uint64_t d_block_bytes(const xci_gap_piece *piece,
-                                                  xci_gap_sizer *sizer) {
+                                                  xci_gap_batch *batch) {
     if (piece->draft->dense)
         return d_dense_bytes<BESIDE>(piece);
-    if (BESIDE && piece->draft->class_count > 1)
-        return d_recorded_bytes(piece, &sizer->batch, &sizer->ranker);
-    return d_stream_bytes<BESIDE>(piece, &sizer->batch);
+    if (BESIDE && d_has_records(piece))
+        return d_classes_bytes(piece, d_records_of(piece));
+    return d_stream_bytes<BESIDE>(piece, batch);
 }
 
 /* A block of so many bytes, or a raw one if that is not smaller. */
@@ -227,20 +153,13 @@ __device__ __forceinline__ void d_keep_block(const xci_gap_piece *piece, uint64_
 }
 
 template <bool BESIDE>
-__global__ void __launch_bounds__(XCI_CHUNK_THREADS, 4)
+__global__ void __launch_bounds__(XCI_CHUNK_THREADS, 8)
     k_gap_size(xci_cuda_gap_encode_call call, xci_gap_scratch scratch) {
     XCI_SHARED_MEMORY(shared);
-    const uint32_t warp = threadIdx.x / XCI_WARP;
-    const uint64_t index = (uint64_t)blockIdx.x * XCI_CHUNK_WARPS + warp;
-    if (index >= call.count || scratch.counters[2] != 0)
-        return;
-    const uint32_t mark = scratch.drafts[index];
-    if (mark % (1u << XCI_DRAFT_BITS) == XCI_NO_DRAFT)
-        return;
-    const xci_gap_piece piece = d_piece_of(&call, &scratch, index, mark);
-    xci_gap_sizer *sizer =
-        (xci_gap_sizer *)((uint8_t *)shared + warp * xci_gap_sizer_bytes(BESIDE));
-    d_keep_block(&piece, d_block_bytes<BESIDE>(&piece, sizer));
+    xci_gap_piece piece;
+    if (scratch.counters[2] == 0 && d_take_piece(&call, &scratch, d_chunk_index(), &piece))
+        d_keep_block(&piece,
+                     d_block_bytes<BESIDE>(&piece, (xci_gap_batch *)shared + d_chunk_warp()));
 }
 
 #endif

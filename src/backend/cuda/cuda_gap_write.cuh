@@ -235,7 +235,7 @@ __device__ __forceinline__ void d_write_block(const xci_gap_piece *piece, xci_ga
         d_write_raw_block(piece->source, at);
     else if (piece->draft->dense)
         d_write_dense_block<BESIDE>(piece, words, at);
-    else if (BESIDE && piece->draft->class_count > 1)
+    else if (BESIDE && d_has_records(piece))
         d_write_classes(piece, words, at);
     else
         d_write_stream<BESIDE>(piece, batch, words, at);
@@ -271,25 +271,23 @@ template <bool BESIDE>
 __device__ __forceinline__ void d_write_chunk(const xci_cuda_gap_encode_call *call,
                                               const xci_gap_scratch *scratch, uint64_t index,
                                               xci_gap_block_memory *memory) {
-    const uint32_t mark = scratch->drafts[index];
-    const xci_cuda_gap_group *group = &call->groups[mark >> XCI_DRAFT_BITS];
+    const xci_cuda_gap_group *group = &call->groups[scratch->drafts[index] >> XCI_DRAFT_BITS];
     const bool fits = d_fits(call, scratch, group);
     if (d_lane() == 0)
         call->results[index].status = fits ? XORCAST_OK : XORCAST_BUFFER_TOO_SMALL;
-    if (!fits || mark % (1u << XCI_DRAFT_BITS) == XCI_NO_DRAFT)
-        return;
-    const xci_gap_piece piece = d_piece_of(call, scratch, index, mark);
-    d_write_block<BESIDE>(&piece, &memory->batch, memory->words, call->blocks + group->offset);
+    xci_gap_piece piece;
+    if (fits && d_take_piece(call, scratch, index, &piece))
+        d_write_block<BESIDE>(&piece, &memory->batch, memory->words, call->blocks + group->offset);
 }
 
 template <bool BESIDE>
-__global__ void __launch_bounds__(XCI_CHUNK_THREADS, 4)
+__global__ void __launch_bounds__(XCI_CHUNK_THREADS, 8)
     k_gap_write(xci_cuda_gap_encode_call call, xci_gap_scratch scratch) {
     XCI_SHARED_MEMORY(shared);
-    const uint32_t warp = threadIdx.x / XCI_WARP;
-    const uint64_t index = (uint64_t)blockIdx.x * XCI_CHUNK_WARPS + warp;
+    const uint64_t index = d_chunk_index();
     if (index < call.count)
-        d_write_chunk<BESIDE>(&call, &scratch, index, (xci_gap_block_memory *)shared + warp);
+        d_write_chunk<BESIDE>(&call, &scratch, index,
+                              (xci_gap_block_memory *)shared + d_chunk_warp());
     else if (index - call.count < call.group_count)
         d_write_group(&call, &scratch, index - call.count);
 }
