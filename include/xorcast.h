@@ -122,7 +122,9 @@ typedef struct xorcast_context_options {
     /* For tensors in device memory: "cuda", which must be there then; "cpu": host memory only;
      * NULL: "cuda" once a tensor lies on a device. Host memory is always the CPU's work. */
     const char *backend;
-    int32_t device;               /* which GPU; the CPU has only 0 */
+    /* which GPU: streams are of it, and memory that the context allocates; tensors may lie on
+     * others too. The CPU has only 0 */
+    int32_t device;
     uint32_t log_level;           /* xorcast_log_level; 0: warnings and errors */
     /* bound on the host memory that the context allocates in all, pinned too; 0: none */
     uint64_t scratch_limit_bytes;
@@ -230,7 +232,7 @@ typedef struct xorcast_version {
 
 typedef enum xorcast_memory_kind {
     XORCAST_MEMORY_HOST = 0,
-    /* Of the context's backend and device. All tensors of a bundle lie in memory of one kind. */
+    /* Of any device of the context's backend. All tensors of a bundle lie in memory of one kind. */
     XORCAST_MEMORY_DEVICE = 1
 } xorcast_memory_kind;
 
@@ -519,8 +521,9 @@ typedef struct xorcast_publisher_options {
     /* Weights in device memory. 1: the shadow lies in pinned host memory, not beside them. */
     uint32_t shadow_in_host;
     uint32_t reserved;
-    /* The stream that writes them (a CUDA stream; NULL: the default one): put waits for what is
-     * queued there. */
+    /* The stream that writes them (a CUDA stream of the context's device; NULL: the default one):
+     * put waits for what is queued there, and on the default streams of other devices that they lie
+     * on. */
     void *stream;
 } xorcast_publisher_options;
 #define XORCAST_PUBLISHER_OPTIONS_INIT                                                             \
@@ -559,8 +562,9 @@ XORCAST_API xorcast_status xorcast_publisher_begin(xorcast_publisher *publisher,
 
 /* Hands over the new bytes of tensors, in any order, once each; they are encoded against the shadow
  * before the call returns and the memory is the caller's again. They lie in memory of the bundle's
- * kind. `data` NULL: the bundle's own
- * memory. `indices` NULL: all tensors. BAD_ARGUMENT if a tensor comes twice. */
+ * kind, on the device that the bundle's tensor lies on; one that lies on several is put from the
+ * bundle's own memory. `data` NULL: that memory, of all. `indices` NULL: all tensors. BAD_ARGUMENT
+ * if a tensor comes twice. */
 XORCAST_API xorcast_status xorcast_publisher_put(xorcast_publisher *publisher, uint64_t count,
                                                  const uint64_t *indices,
                                                  const void *const *data) XORCAST_MUST_USE;
@@ -651,11 +655,12 @@ XORCAST_API xorcast_status xorcast_subscriber_stage(xorcast_subscriber *subscrib
 
 /* The pause: XOR in place what was staged. Nothing must read the weights until wait. A failure is
  * WEIGHTS_MIXED: call commit again to finish, or undo. Weights in device memory: puts the work on
- * `stream` (a CUDA stream; NULL: the default one) and returns; work behind it on that stream may
- * read the weights, replayed CUDA graphs too. DEVICE_FAILED, and nothing is changed, if the device
- * does not take it; BAD_STATE likewise if the stream is being captured into a graph, each replay of
- * which would XOR again. Allocates nothing and waits for nothing. In host memory `stream` is
- * NULL. */
+ * `stream` (a CUDA stream of the context's device; NULL: the default one) and returns; work behind
+ * it on that stream may read the weights, replayed CUDA graphs too. On other devices that they lie
+ * on, it is put on the default stream, after what is on `stream`; that goes on after it.
+ * DEVICE_FAILED, and nothing is changed, if the device does not take it; BAD_STATE likewise if the
+ * stream is being captured into a graph, each replay of which would XOR again. Allocates nothing
+ * and waits for nothing. In host memory `stream` is NULL. */
 XORCAST_API xorcast_status xorcast_subscriber_commit(xorcast_subscriber *subscriber,
                                                      void *stream) XORCAST_MUST_USE;
 

@@ -191,10 +191,11 @@ static std::vector<uint64_t> tensor_bytes(const options *o) {
     return all;
 }
 
-static size_t part_of(const weights *w, size_t tensor, const options *o) {
+/* Where a tensor goes that begins `before` bytes behind the first. */
+static size_t part_of(const weights *w, size_t tensor, uint64_t before, const options *o) {
     if (w->parts.size() == 1)
         return 0;
-    return strcmp(o->spread, "turns") == 0 ? tensor % 2 : tensor >= w->bytes.size() / 2;
+    return strcmp(o->spread, "turns") == 0 ? tensor % 2 : before >= o->bytes / 2;
 }
 
 static void make_part(part *p) {
@@ -211,8 +212,11 @@ static void make_weights(weights *w, int gpu, const options *o) {
     w->parts.resize(*o->spread != 0 ? 2 : 1);
     for (size_t p = 0; p < w->parts.size(); p++)
         w->parts[p] = {w->parts.size() == 2 ? (int)p : gpu, NULL, 0, 0};
-    for (size_t i = 0; i < w->bytes.size(); i++) {
-        part *p = &w->parts[part_of(w, i, o)];
+    std::vector<size_t> places;
+    uint64_t before = 0;
+    for (size_t i = 0; i < w->bytes.size(); before += w->bytes[i++]) {
+        places.push_back(part_of(w, i, before, o));
+        part *p = &w->parts[places[i]];
         p->bytes += w->bytes[i];
         p->changing += w->bytes[i] == SMALL_BYTES ? 0 : w->bytes[i];
     }
@@ -222,9 +226,8 @@ static void make_weights(weights *w, int gpu, const options *o) {
     }
     std::vector<uint64_t> used(w->parts.size(), 0);
     for (size_t i = 0; i < w->bytes.size(); i++) {
-        const size_t p = part_of(w, i, o);
-        w->at.push_back(w->parts[p].memory + used[p]);
-        used[p] += w->bytes[i];
+        w->at.push_back(w->parts[places[i]].memory + used[places[i]]);
+        used[places[i]] += w->bytes[i];
     }
 }
 

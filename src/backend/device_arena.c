@@ -8,6 +8,7 @@
 #define STEP_MIN (UINT64_C(1) << 20)
 #define STEP_MAX (UINT64_C(32) << 20)
 #define STEP_BEYOND (UINT64_C(64) << 10)
+#define MORE_MAX (UINT64_C(512) << 10)
 
 void xci_device_arena_open(xci_device_arena *arena, xorcast_context *context) {
     *arena = (xci_device_arena){.context = context, .step_most = STEP_MAX};
@@ -55,7 +56,7 @@ void xci_device_arena_expect(xci_device_arena *arena, uint64_t bytes) {
     if (arena->total_bytes < most)
         release_from(arena, 0);
     /* The next version finds room too. */
-    arena->likely = most + most / 512;
+    arena->likely = most + xci_min(most / 512, MORE_MAX);
     arena->step_most = STEP_BEYOND;
 }
 

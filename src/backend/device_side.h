@@ -1,7 +1,7 @@
-/* The blocks of a version where a publisher's devices have them, beside the parts that hold the same
- * blocks on the host: subscribers in the same process copy them from device to device. Parts refer
- * to it (base/blob.h); it is retired when the next version begins, and its memory goes to that
- * version or, if a subscriber still reads it, away once that one has left.
+/* The blocks of a version where a publisher's devices have them, beside the parts that hold the
+ * same blocks on the host: subscribers in the same process copy them from device to device. Parts
+ * refer to it (base/blob.h); it is retired when the next version begins, and its memory goes to
+ * that version or, if a subscriber still reads it, away once that one has left.
  *
  * Only says where groups are: which chunks they have, and their sizes, is said by the records. The
  * blocks of a group follow each other, each at a multiple of 16 bytes. */

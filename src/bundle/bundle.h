@@ -77,7 +77,9 @@ struct xorcast_bundle {
     /* Then, once sealed, what lies on each device (shares.h); */
     xorcast_bundle **shares;
     uint32_t share_count;
-    uint8_t *homes; /* for each chunk; NULL: there is one share */
+    uint8_t *homes;        /* for each chunk; NULL: there is one share */
+    uint64_t *locals;      /* likewise: how many chunks before it have the same home */
+    uint64_t *home_counts; /* for each share, how many chunks are at home there */
     /* of a share: the grid as the context's device has it, and where its chunks are */
     struct xci_device_map *map;
     uint32_t chunk_log2;

@@ -90,9 +90,9 @@ void xci_seal_device_costs(xorcast_bundle *bundle) {
     uint64_t tables = 0;
     for (uint64_t s = 0; s < shares; s++)
         tables += bundle->shares[s]->map->memory.bytes + DEVICE_ROUNDING;
-    layout->publisher_device_bytes = tables + layout->total_bytes + small_bytes + kept +
-                                     shares * publisher +
-                                     (shares > 1 ? shares * map_bytes(bundle) : 0);
+    layout->publisher_device_bytes =
+        tables + layout->total_bytes + small_bytes + kept + shares * publisher +
+        (shares > 1 ? (shares + 1) * (map_bytes(bundle) + DEVICE_ROUNDING) : 0);
     layout->subscriber_device_bytes = tables + shares * subscriber;
     layout->publisher_bytes +=
         shares * (layout->chunk_count * 2 * DEVICE_CHUNK + 4 * piece + BATCHES * own +

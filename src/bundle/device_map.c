@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "bundle/shares.h"
 #include "bundle/spans.h"
 
 /* How many entries the tables have; filled by a first pass over the chunks. */
@@ -21,6 +22,10 @@ typedef struct map_layout {
 typedef struct map_build {
     xorcast_bundle *bundle;
     const xorcast_bundle *described;
+    const xorcast_bundle
+        *whole; /* NULL: of all chunks, or of those at home in one of its shares: */
+    uint32_t home;
+    uint64_t chunk_count; /* of these */
     bool describe; /* the description is made here, not borrowed */
     uint64_t window_base; /* the first chunk with windows; after the first pass */
     xci_segment *space;
@@ -134,12 +139,12 @@ static void add_windows(map_build *b, const xci_chunk *chunk) {
 
 /* ---- Chunks ---- */
 
-static void describe_chunk(map_build *b, const xci_chunk *chunk) {
+static void describe_chunk(map_build *b, const xci_chunk *chunk, uint64_t index) {
     if (b->block != NULL) {
         xci_cuda_chunk *chunks = (xci_cuda_chunk *)(void *)(b->block + b->at.chunks);
         xci_cuda_segment *segments = (xci_cuda_segment *)(void *)(b->block + b->at.segments);
-        chunks[chunk->index] = (xci_cuda_chunk){chunk->bytes, chunk->element_bytes,
-                                                (uint32_t)b->used.segments, chunk->segment_count};
+        chunks[index] = (xci_cuda_chunk){chunk->bytes, chunk->element_bytes,
+                                         (uint32_t)b->used.segments, chunk->segment_count};
         for (uint32_t i = 0; i < chunk->segment_count; i++)
             segments[b->used.segments + i] = (xci_cuda_segment){
                 chunk->segments[i].key, chunk->segments[i].offset, chunk->segments[i].bytes};
@@ -150,35 +155,40 @@ static void describe_chunk(map_build *b, const xci_chunk *chunk) {
 static void list_place(const map_build *b, uint64_t chunk, uint8_t *direct) {
     if (b->block == NULL)
         return;
-    if (chunk < b->bundle->layout.chunk_count)
+    if (chunk < b->chunk_count)
         ((uint8_t **)(void *)(b->block + b->at.direct))[chunk] = direct;
     if (chunk >= b->window_base)
         ((uint32_t *)(void *)(b->block + b->at.window_first))[chunk - b->window_base] =
             (uint32_t)b->used.windows;
 }
 
+static void pass_chunk(map_build *b, const xci_chunk *chunk, uint64_t index) {
+    uint8_t *address = direct_address(b->bundle, chunk);
+    list_place(b, index, address);
+    b->all_direct = b->all_direct && address != NULL;
+    if (address == NULL) {
+        b->window_base = xci_min(b->window_base, index);
+        add_windows(b, chunk);
+    }
+    if (b->describe)
+        describe_chunk(b, chunk, index);
+}
+
 /* One pass over all chunks: counts, or fills the tables. */
 static void pass_over(map_build *b) {
-    const xorcast_bundle *bundle = b->bundle;
     xci_chunk chunk;
+    uint64_t index = 0;
     b->used = (map_sizes){0, 0};
     b->all_direct = true;
-    for (uint64_t c = 0; c < bundle->layout.chunk_count; c++) {
+    for (uint64_t c = 0; c < b->bundle->layout.chunk_count; c++) {
         if (c == 0)
             xci_bundle_chunk(b->described, 0, b->space, &chunk);
         else
             xci_bundle_next_chunk(b->described, b->space, &chunk);
-        uint8_t *address = direct_address(bundle, &chunk);
-        list_place(b, c, address);
-        b->all_direct = b->all_direct && address != NULL;
-        if (address == NULL) {
-            b->window_base = xci_min(b->window_base, c);
-            add_windows(b, &chunk);
-        }
-        if (b->describe)
-            describe_chunk(b, &chunk);
+        if (b->whole == NULL || xci_home(b->whole, c) == b->home)
+            pass_chunk(b, &chunk, index++);
     }
-    list_place(b, bundle->layout.chunk_count, NULL);
+    list_place(b, b->chunk_count, NULL);
 }
 
 /* ---- The whole ---- */
@@ -190,7 +200,7 @@ static uint64_t place(uint64_t *end, uint64_t count, uint64_t item_bytes) {
 }
 
 static map_layout lay_out(const map_build *b) {
-    const uint64_t chunk_count = b->bundle->layout.chunk_count;
+    const uint64_t chunk_count = b->chunk_count;
     map_layout at = {0};
     at.chunks = place(&at.bytes, b->describe ? chunk_count : 0, sizeof(xci_cuda_chunk));
     at.segments = place(&at.bytes, b->used.segments, sizeof(xci_cuda_segment));
@@ -202,10 +212,9 @@ static map_layout lay_out(const map_build *b) {
 
 static void point(const map_build *b, xci_device_map *map) {
     const uint8_t *base = map->memory.at;
-    map->grid =
-        (xci_cuda_grid){(const xci_cuda_chunk *)(const void *)(base + b->at.chunks),
-                        (const xci_cuda_segment *)(const void *)(base + b->at.segments),
-                        b->bundle->layout.chunk_count, (uint32_t)b->bundle->layout.chunk_bytes};
+    map->grid = (xci_cuda_grid){(const xci_cuda_chunk *)(const void *)(base + b->at.chunks),
+                                (const xci_cuda_segment *)(const void *)(base + b->at.segments),
+                                b->chunk_count, (uint32_t)b->bundle->layout.chunk_bytes};
     if (!b->describe)
         map->grid = b->described->map->grid;
     map->places.direct = (uint8_t *const *)(const void *)(base + b->at.direct);
@@ -219,7 +228,7 @@ static void point(const map_build *b, xci_device_map *map) {
 static xorcast_status fill(map_build *b, xci_device_map *map) {
     xorcast_context *context = map->context;
     const xci_device *device = context->shared->device;
-    const uint64_t direct_bytes = b->bundle->layout.chunk_count * sizeof(uint8_t *);
+    const uint64_t direct_bytes = b->chunk_count * sizeof(uint8_t *);
     void *memory;
     pass_over(b);
     if (b->used.windows > UINT32_MAX || b->used.segments > UINT32_MAX)
@@ -239,31 +248,47 @@ static xorcast_status fill(map_build *b, xci_device_map *map) {
         "copy a table");
 }
 
-xorcast_status xci_device_map_open(xorcast_bundle *bundle, const xorcast_bundle *described,
-                                   xci_device_map **map_out) {
-    xorcast_context *context = bundle->context;
+static xorcast_status open_map(map_build *b, xci_device_map **map_out) {
+    xorcast_context *context = b->bundle->context;
     void *memory;
-    map_build b = {.bundle = bundle,
-                   .described = described,
-                   .describe = bundle == described,
-                   .window_base = bundle->layout.chunk_count};
+    b->window_base = b->chunk_count;
     TRY(xci_allocate_zeroed(context, sizeof(xci_device_map), &memory));
     xci_device_map *map = memory;
     map->context = context;
-    xorcast_status status = xci_allocate_array(context, xci_bundle_segment_space(described),
+    xorcast_status status = xci_allocate_array(context, xci_bundle_segment_space(b->described),
                                                sizeof(xci_segment), &memory);
     if (status == XORCAST_OK) {
-        b.space = memory;
-        status = fill(&b, map);
+        b->space = memory;
+        status = fill(b, map);
     }
-    xci_release(context, b.space);
-    xci_release(context, b.block);
+    xci_release(context, b->space);
+    xci_release(context, b->block);
     if (status < 0) {
         xci_device_map_close(map);
         return status;
     }
     *map_out = map;
     return XORCAST_OK;
+}
+
+xorcast_status xci_device_map_open(xorcast_bundle *bundle, const xorcast_bundle *described,
+                                   xci_device_map **map_out) {
+    map_build b = {.bundle = bundle,
+                   .described = described,
+                   .chunk_count = bundle->layout.chunk_count,
+                   .describe = bundle == described};
+    return open_map(&b, map_out);
+}
+
+xorcast_status xci_device_map_open_home(xorcast_bundle *bundle, const xorcast_bundle *whole,
+                                        uint32_t index, xci_device_map **map_out) {
+    map_build b = {.bundle = bundle,
+                   .described = bundle,
+                   .whole = whole,
+                   .home = index,
+                   .chunk_count = xci_home_count(whole, index),
+                   .describe = true};
+    return open_map(&b, map_out);
 }
 
 void xci_device_map_close(xci_device_map *map) {

@@ -20,6 +20,10 @@ typedef struct xci_device_map {
  * device memory, or of pinned host memory. */
 xorcast_status xci_device_map_open(xorcast_bundle *bundle, const xorcast_bundle *described,
                                    xci_device_map **map_out);
+/* Only of the chunks that are at home in share `index` of `whole` (bundle/shares.h), one behind the
+ * other: they have places in `bundle`, which describes them. */
+xorcast_status xci_device_map_open_home(xorcast_bundle *bundle, const xorcast_bundle *whole,
+                                        uint32_t index, xci_device_map **map_out);
 void xci_device_map_close(xci_device_map *map); /* NULL is allowed */
 
 #endif

@@ -155,9 +155,14 @@ static xorcast_status find_homes(xorcast_bundle *bundle, const device_list *devi
     xci_chunk chunk;
     TRY(xci_allocate_array(bundle->context, chunk_count, 1, &memory));
     bundle->homes = memory;
+    TRY(xci_allocate_array(bundle->context, chunk_count, sizeof *bundle->locals, &memory));
+    bundle->locals = memory;
+    TRY(xci_allocate_array(bundle->context, devices->count, sizeof *bundle->home_counts, &memory));
+    bundle->home_counts = memory;
     for (uint64_t c = 0; c < chunk_count; c++) {
         xci_bundle_chunk_places(bundle, c, &chunk);
         bundle->homes[c] = home_of(bundle, &chunk, devices);
+        bundle->locals[c] = bundle->home_counts[xci_home(bundle, c)]++;
     }
     return XORCAST_OK;
 }
@@ -210,8 +215,11 @@ void xci_shares_close(xorcast_bundle *bundle) {
     xci_device_map_close(bundle->map);
     xci_release(bundle->context, bundle->shares);
     xci_release(bundle->context, bundle->homes);
+    xci_release(bundle->context, bundle->locals);
+    xci_release(bundle->context, bundle->home_counts);
     bundle->map = NULL;
     bundle->shares = NULL;
     bundle->homes = NULL;
+    bundle->locals = bundle->home_counts = NULL;
     bundle->share_count = 0;
 }

@@ -28,6 +28,13 @@ static inline bool xci_joined(const xorcast_bundle *bundle, uint64_t chunk) {
 static inline bool xci_shared_chunk(const xorcast_bundle *bundle, uint64_t chunk) {
     return bundle->homes != NULL && (bundle->homes[chunk] & 2) != 0;
 }
+/* A chunk's number among those with the same home, and how many are at home in a share. */
+static inline uint64_t xci_local(const xorcast_bundle *bundle, uint64_t chunk) {
+    return bundle->locals == NULL ? chunk : bundle->locals[chunk];
+}
+static inline uint64_t xci_home_count(const xorcast_bundle *bundle, uint32_t share) {
+    return bundle->home_counts == NULL ? bundle->layout.chunk_count : bundle->home_counts[share];
+}
 /* Bits of the shares that hold any byte of a chunk. */
 uint64_t xci_shares_of_chunk(const xorcast_bundle *bundle, uint64_t chunk);
 /* Index of the share that has all of a tensor, or of the first of several. */

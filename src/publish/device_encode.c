@@ -15,14 +15,14 @@
 #include "publish/device_shadow.h"
 
 #define OUTPUT_BYTES (UINT64_C(40) << 20) /* of a piece's blocks, unless a group needs more */
-#define PIECE_CHUNKS UINT64_C(65536) /* two milliseconds; fewer cost encode a tenth */
+#define PIECE_CHUNKS UINT64_C(65536)      /* two milliseconds; fewer cost encode a tenth */
 /* The last pieces halve down to this: what the host does with the very last one is waited for. */
 #define LAST_CHUNKS UINT64_C(16384)
 #define BLOCK_ALIGNMENT 16u               /* where apply wants blocks; encode packs them closely */
 #define BLOCK_ROOM 32u /* of each chunk, beyond its block: what aligning blocks takes at most */
 #define SPANS 64u      /* every cut at least halves a piece, of which three are under way */
 #define SLOTS 3u
-/* In the gap codec, of a piece at most: two rounds of thread blocks; each takes 34 KB of scratch. */
+/* In the gap codec, of a piece at most: two rounds of thread blocks, each with 34 KB of scratch. */
 #define GAP_GROUPS UINT64_C(1056)
 
 static atomic_uint_fast64_t output_limit = OUTPUT_BYTES;
@@ -42,7 +42,7 @@ typedef struct encode_slot {
     xci_device_memory payload;        /* blocks on the host */
     void *encoded, *drained, *kept;   /* events */
     range_span ranges;     /* to book; fewer than were encoded if not all blocks fitted */
-    uint64_t first, count; /* chunks that were encoded */
+    uint64_t first, count; /* chunks that were encoded, by their local numbers */
     uint64_t used;         /* bytes of the blocks to book */
     uint64_t settled;      /* blocks that were listed to be applied */
     bool moved;            /* the shadow by them, and not all of it is booked */
@@ -77,7 +77,8 @@ struct xci_device_encoder {
     range_span spans[SPANS];
     uint32_t span_count;
     bool encodes_gap;        /* whole groups are encoded in the gap codec by the device, */
-    uint64_t gap_groups;     /* so many at most in a piece */
+    uint64_t gap_groups;     /* so many at most in a piece, */
+    uint64_t *gap_first;     /* their first chunks, and where the last one ends */
     xci_device_lists *lists; /* one for each worker, where the host writes from lists; or NULL */
     const encode_slot *booking; /* the piece whose ranges are booked now, or NULL */
 };
@@ -212,6 +213,8 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     TRY(xci_allocate_array(context, xci_max(1, bundle->layout.group_count), sizeof *e->notes,
                            &memory));
     e->notes = memory;
+    TRY(xci_allocate_array(context, e->gap_groups + 1, sizeof *e->gap_first, &memory));
+    e->gap_first = memory;
     if (encoding_of(e)->codec > XORCAST_CODEC_LZ4) {
         TRY(xci_allocate_array(context, xci_context_threads(context), sizeof *e->lists, &memory));
         e->lists = memory;
@@ -276,6 +279,7 @@ void xci_device_encoder_close(xci_device_encoder *e) {
         xci_device_lists_close(context, &e->lists[i]);
     xci_release(context, e->lists);
     xci_release(context, e->notes);
+    xci_release(context, e->gap_first);
     xci_release(context, e);
 }
 
@@ -303,8 +307,22 @@ static void push_span(xci_device_encoder *e, range_span span) {
         e->spans[e->span_count++] = span;
 }
 
+/* Chunks have local numbers: a device has its own alone, one behind the other. Those of a range
+ * follow each other. */
+static uint64_t first_of(const xci_device_encoder *e, const xci_put_range *range) {
+    return xci_local(e->pending->bundle, range->first);
+}
+
+static uint64_t end_of(const xci_device_encoder *e, const xci_put_range *range) {
+    return first_of(e, range) + (range->end - range->first);
+}
+
+static uint8_t **place_of(const xci_device_encoder *e, uint64_t chunk) {
+    return &e->incoming.at[xci_local(e->pending->bundle, chunk)];
+}
+
 static bool is_scattered(const xci_device_encoder *e, uint64_t chunk) {
-    return e->incoming.at[chunk] == NULL || xci_joined(e->pending->bundle, chunk);
+    return *place_of(e, chunk) == NULL || xci_joined(e->pending->bundle, chunk);
 }
 
 static bool has_scattered(const xci_device_encoder *e, const xci_put_range *range) {
@@ -321,24 +339,30 @@ static bool is_whole(const xci_device_encoder *e, const xci_put_range *range) {
 
 /* How many chunks the next piece has at most, of a span whose ranges are there. */
 static uint64_t piece_limit(const xci_device_encoder *e, const range_span *span) {
-    const uint64_t left = e->ranges[span->end - 1].end - e->ranges[span->first].first;
+    const uint64_t left =
+        end_of(e, &e->ranges[span->end - 1]) - first_of(e, &e->ranges[span->first]);
     return xci_min(e->piece_chunks, xci_max(LAST_CHUNKS, left / 2));
 }
 
-/* Ranges that follow each other without a gap, as many as are expected to fit; a group with
- * scattered chunks, for which there is one bounce buffer, goes alone, and so does a part of a group
- * where the device encodes whole ones. */
+/* Whether `next` can be in one piece with the range before it: it follows that one on the device,
+ * is of another group, which nobody else books then, and goes the same way in the gap codec. */
+static bool goes_along(const xci_device_encoder *e, const xci_put_range *next) {
+    return first_of(e, next) == end_of(e, next - 1) && next->group != next[-1].group &&
+           (!e->encodes_gap || is_whole(e, next) == is_whole(e, next - 1));
+}
+
+/* Ranges that follow each other on the device, as many as are expected to fit; a group with
+ * scattered chunks, for which there is one bounce buffer, goes alone. */
 static range_span next_piece(xci_device_encoder *e) {
     range_span *span = &e->spans[e->span_count - 1];
     range_span piece = {span->first, span->first + 1};
     const uint64_t limit = piece_limit(e, span);
-    const uint64_t first = e->ranges[piece.first].first;
+    const uint64_t first = first_of(e, &e->ranges[piece.first]);
     bool scattered = has_scattered(e, &e->ranges[piece.first]);
     while (piece.end < span->end && !scattered) {
         const xci_put_range *next = &e->ranges[piece.end];
-        if (next->first != e->ranges[piece.end - 1].end || next->end - first > limit ||
-            (e->encodes_gap && (piece.end - piece.first == e->gap_groups ||
-                                is_whole(e, next) != is_whole(e, next - 1))))
+        if (!goes_along(e, next) || end_of(e, next) - first > limit ||
+            (e->encodes_gap && piece.end - piece.first == e->gap_groups))
             break;
         scattered = has_scattered(e, next);
         if (scattered)
@@ -353,25 +377,26 @@ static range_span next_piece(xci_device_encoder *e) {
 
 /* ---- To the device ---- */
 
-/* Gives scattered chunks a place in the bounce buffer. */
+/* Gives scattered chunks a place in the bounce buffer: those of a piece of one range. */
 static xorcast_status place_scattered(xci_device_encoder *e, const encode_slot *slot,
                                       bool *any_out) {
-    *any_out = false;
-    for (uint64_t c = slot->first; e->incoming.scattered && c < slot->first + slot->count; c++) {
+    const xci_put_range *range = &e->ranges[slot->ranges.first];
+    *any_out = has_scattered(e, range);
+    for (uint64_t c = range->first; *any_out && c < range->end; c++) {
         if (!is_scattered(e, c))
             continue;
         TRY(xci_device_join_reserve(&e->join));
-        e->incoming.at[c] = xci_device_join_place(&e->join, slot->first, c);
-        *any_out = true;
+        *place_of(e, c) = xci_device_join_place(&e->join, range->first, c);
     }
     return XORCAST_OK;
 }
 
 /* The table is on its way: the host's entries mark what is scattered again. */
 static void unplace_scattered(xci_device_encoder *e, const encode_slot *slot) {
-    for (uint64_t c = slot->first; c < slot->first + slot->count; c++)
-        if (xci_device_join_has(&e->join, e->incoming.at[c]))
-            e->incoming.at[c] = xci_device_incoming_small(&e->incoming, c);
+    const xci_put_range *range = &e->ranges[slot->ranges.first];
+    for (uint64_t c = range->first; c < range->end; c++)
+        if (xci_device_join_has(&e->join, *place_of(e, c)))
+            *place_of(e, c) = xci_device_incoming_small(&e->incoming, c);
 }
 
 /* Small tensors of other devices are copied on their drain streams. */
@@ -384,15 +409,15 @@ static void list_sources(const xci_device_encoder *e, bool packed, xci_join_sour
 }
 
 static xorcast_status gather_scattered(xci_device_encoder *e, const encode_slot *slot) {
-    const uint64_t end = slot->first + slot->count;
+    const xci_put_range *range = &e->ranges[slot->ranges.first];
     xci_join_source sources[XCI_SHARES_MAX];
-    list_sources(e, slot->first >= e->pending->bundle->whole_chunk_count, sources);
-    for (uint64_t c = slot->first; c < end;) {
+    list_sources(e, range->first >= e->pending->bundle->whole_chunk_count, sources);
+    for (uint64_t c = range->first; c < range->end;) {
         uint64_t stop = c;
-        while (stop < end && xci_device_join_has(&e->join, e->incoming.at[stop]))
+        while (stop < range->end && xci_device_join_has(&e->join, *place_of(e, stop)))
             stop++;
         if (stop > c)
-            TRY(xci_device_join_run(&e->join, slot->first, c, stop - c, sources));
+            TRY(xci_device_join_run(&e->join, range->first, c, stop - c, sources));
         c = stop + (stop == c);
     }
     return XORCAST_OK;
@@ -400,7 +425,7 @@ static xorcast_status gather_scattered(xci_device_encoder *e, const encode_slot 
 
 static xci_cuda_encode_call call_of(const xci_device_encoder *e, const encode_slot *slot) {
     const slot_tables on = device_tables(e, slot);
-    const xci_device_map *shadow = xci_device_shadow_map(e->shadow, e->share);
+    const xci_device_map *shadow = xci_device_shadow_home(e->shadow, e->share);
     return (xci_cuda_encode_call){.grid = shadow->grid,
                                   .old_at = shadow->places.direct,
                                   .new_at = (const uint8_t *const *)e->incoming.device_at,
@@ -425,15 +450,24 @@ static bool whole_groups(const xci_device_encoder *e, const encode_slot *slot) {
     return true;
 }
 
+/* Whether no group of another device is between them. */
+static bool without_gap(const xci_device_encoder *e, const encode_slot *slot) {
+    const uint64_t groups =
+        e->ranges[slot->ranges.end - 1].group - e->ranges[slot->ranges.first].group;
+    return groups + 1 == slot->ranges.end - slot->ranges.first;
+}
+
 /* In the gap codec, in each form that is wanted. */
 static xorcast_status start_gap(xci_device_encoder *e, encode_slot *slot,
                                 const xci_cuda_encode_call *call) {
-    const uint64_t *first = e->pending->bundle->group_first + e->ranges[slot->ranges.first].group;
     const uint64_t count = slot->ranges.end - slot->ranges.first;
-    TRY(xci_device_gap_start(&slot->gap, e->context, NULL, call, first, count, e->compute));
+    for (uint64_t i = 0; i < count; i++)
+        e->gap_first[i] = first_of(e, &e->ranges[slot->ranges.first + i]);
+    e->gap_first[count] = slot->first + slot->count;
+    TRY(xci_device_gap_start(&slot->gap, e->context, NULL, call, e->gap_first, count, e->compute));
     if (encoding_of(e)->old_weights == 0)
         return XORCAST_OK;
-    return xci_device_gap_start(&slot->beside, e->context, &slot->gap, call, first, count,
+    return xci_device_gap_start(&slot->beside, e->context, &slot->gap, call, e->gap_first, count,
                                 e->compute);
 }
 
@@ -446,7 +480,7 @@ static xorcast_status start_encode(xci_device_encoder *e, encode_slot *slot, boo
                device->ops->copy(device->handle, e->incoming.table.at + at,
                                  e->incoming.pinned.at + at, slot->count * sizeof(uint8_t *),
                                  e->compute));
-    if (slot->first + slot->count > e->pending->bundle->whole_chunk_count)
+    if (e->ranges[slot->ranges.end - 1].end > e->pending->bundle->whole_chunk_count)
         XCI_DEVICE(context, "order two streams",
                    device->ops->stream_after(device->handle, e->compute, e->gathered));
     if (scattered)
@@ -476,8 +510,8 @@ static xorcast_status launch(xci_device_encoder *e) {
     bool scattered;
     encode_slot *slot = &e->slots[e->launched % SLOTS];
     slot->ranges = next_piece(e);
-    slot->first = e->ranges[slot->ranges.first].first;
-    slot->count = e->ranges[slot->ranges.end - 1].end - slot->first;
+    slot->first = first_of(e, &e->ranges[slot->ranges.first]);
+    slot->count = end_of(e, &e->ranges[slot->ranges.end - 1]) - slot->first;
     slot->settled = 0;
     TRY(place_scattered(e, slot, &scattered));
     const xorcast_status status = start_encode(e, slot, scattered);
@@ -504,7 +538,7 @@ static bool settles(const xci_cuda_result *result, bool booked) {
 static void list_range(const xci_device_encoder *e, encode_slot *slot, const xci_put_range *range,
                        bool booked, uint8_t **at) {
     const slot_tables on = host_tables(e, slot);
-    for (uint64_t c = range->first; c < range->end; c++) {
+    for (uint64_t c = first_of(e, range); c < end_of(e, range); c++) {
         const xci_cuda_result *result = &on.results[c - slot->first];
         if (!settles(result, booked))
             continue;
@@ -522,7 +556,7 @@ static xorcast_status apply_listed(xci_device_encoder *e, const encode_slot *slo
     const xci_device *device = context->shared->device;
     const slot_tables from = host_tables(e, slot);
     const settle_place to = place_to_settle(e);
-    const xci_device_map *shadow = xci_device_shadow_map(e->shadow, e->share);
+    const xci_device_map *shadow = xci_device_shadow_home(e->shadow, e->share);
     const uint64_t count = slot->settled - first;
     const xci_cuda_block_call call = {
         .grid = shadow->grid, .places = shadow->places, .blocks = to.blocks, .count = count};
@@ -573,11 +607,13 @@ static xorcast_status cut(xci_device_encoder *e, encode_slot *slot) {
     const slot_tables on = host_tables(e, slot);
     const uint64_t fits = fitting_chunks(e, slot), end = slot->ranges.end;
     uint64_t from = slot->ranges.first;
-    while (!slot->gap.here && from < end && e->ranges[from].end - slot->first <= fits)
+    while (!slot->gap.here && from < end && end_of(e, &e->ranges[from]) - slot->first <= fits)
         from++;
     slot->used = 0;
-    for (uint64_t c = slot->first; from > slot->ranges.first && c < e->ranges[from - 1].end; c++)
-        slot->used += on.results[c - slot->first].block_bytes;
+    const uint64_t booked =
+        from > slot->ranges.first ? end_of(e, &e->ranges[from - 1]) - slot->first : 0;
+    for (uint64_t i = 0; i < booked; i++)
+        slot->used += on.results[i].block_bytes;
     slot->ranges.end = from;
     e->piece_chunks = xci_max(1, xci_min(fits - fits / 8, slot->count / 2));
     push_span(e, (range_span){from, end});
@@ -649,6 +685,21 @@ static xorcast_status receive(xci_device_encoder *e) {
     return XORCAST_OK;
 }
 
+/* Receives all pieces whose sizes are here. */
+static xorcast_status receive_ready(xci_device_encoder *e) {
+    const xci_device *device = e->context->shared->device;
+    while (e->received < e->launched) {
+        bool here = false;
+        XCI_DEVICE(e->context, "encode weights",
+                   device->ops->event_done(device->handle,
+                                           e->slots[e->received % SLOTS].encoded, &here));
+        if (!here)
+            break;
+        TRY(receive(e));
+    }
+    return XORCAST_OK;
+}
+
 /* ---- To records ---- */
 
 typedef struct book_job {
@@ -663,24 +714,27 @@ typedef struct book_job {
  * one. */
 static uint8_t *kept_at(const book_job *job, const xci_put_range *range, uint64_t offset) {
     return job->kept + xci_round_up(offset, BLOCK_ALIGNMENT) +
-           BLOCK_ROOM * (range->first - job->slot->first);
+           BLOCK_ROOM * (first_of(job->e, range) - job->slot->first);
 }
 
-/* Lists a chunk's block for the copy to where it stays; one that has none is listed as nothing. */
-static void list_block(const book_job *job, uint64_t chunk, const xci_cuda_result *result,
+/* Lists the block of a piece's chunk `index` for the copy to where it stays; one that has none is
+ * listed as nothing. */
+static void list_block(const book_job *job, uint64_t index, const xci_cuda_result *result,
                        uint8_t **at) {
     const bool has = result->block_bytes > 0;
-    host_tables(job->e, job->slot).moves[chunk - job->slot->first] = (xci_cuda_move){
+    host_tables(job->e, job->slot).moves[index] = (xci_cuda_move){
         job->slot->output.at + (has ? result->block_offset : 0), *at, result->block_bytes};
     *at += xci_round_up(result->block_bytes, BLOCK_ALIGNMENT);
 }
 
-/* The record of the piece's group `index`, as the device has encoded it in the gap codec: chunks
- * that have a block are those that have one in LZ4. */
-static void take_payload(const xci_device_gap *gap, const uint8_t *payload, uint64_t index,
-                         uint64_t first, xci_record *record) {
-    const xci_device_gap_tables host = xci_device_gap_host(gap);
-    const xci_cuda_gap_group *group = &host.groups[index];
+/* The record of a range that the device has encoded in the gap codec, `beside` the old weights or
+ * not: chunks that have a block are those that have one in LZ4. */
+static void take_payload(const xci_device_encoder *e, const encode_slot *slot,
+                         const xci_put_range *range, bool beside, xci_record *record) {
+    const uint8_t *payload = beside ? slot->beside_payload.at : slot->payload.at;
+    const xci_device_gap_tables host = xci_device_gap_host(beside ? &slot->beside : &slot->gap);
+    const xci_cuda_gap_group *group = &host.groups[range - &e->ranges[slot->ranges.first]];
+    const uint64_t first = first_of(e, range) - slot->first;
     for (uint32_t i = 0; i < record->block_count; i++) {
         const xci_cuda_result *result = &host.results[first + record->blocks[i].chunk];
         record->blocks[i].codec = result->block_codec;
@@ -704,8 +758,10 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
     memset(piece, 0, sizeof *piece);
     record->group = range->group;
     record->blocks = worker->blocks;
+    const uint64_t base = first_of(job->e, range) - job->slot->first;
     for (uint64_t c = range->first; c < range->end; c++) {
-        const xci_cuda_result *result = &on.results[c - job->slot->first];
+        const uint64_t index = base + (c - range->first);
+        const xci_cuda_result *result = &on.results[index];
         if (c == range->first)
             xci_bundle_chunk(bundle, c, NULL, &chunk);
         else
@@ -716,7 +772,7 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
             at = job->kept != NULL ? kept_at(job, range, result->block_offset) : NULL;
         }
         if (job->kept != NULL)
-            list_block(job, c, result, &at);
+            list_block(job, index, result, &at);
         if (result->block_bytes == 0)
             continue;
         record->blocks[record->block_count++] =
@@ -731,9 +787,7 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
         xci_digest_merge(&piece->change, &result->change);
     }
     if (job->slot->gap.here && record->block_count > 0)
-        take_payload(&job->slot->gap, job->slot->payload.at,
-                     (uint64_t)(range - &job->e->ranges[job->slot->ranges.first]),
-                     range->first - job->slot->first, record);
+        take_payload(job->e, job->slot, range, false, record);
     *behind_out = !moved;
 }
 
@@ -775,7 +829,7 @@ static xorcast_status keep_blocks(xci_device_encoder *e, const encode_slot *slot
     xorcast_context *context = e->context;
     const xci_device *device = context->shared->device;
     const slot_tables to = device_tables(e, slot), from = host_tables(e, slot);
-    const uint64_t count = e->ranges[slot->ranges.end - 1].end - slot->first;
+    const uint64_t count = end_of(e, &e->ranges[slot->ranges.end - 1]) - slot->first;
     XCI_DEVICE(context, "copy a table",
                device->ops->copy(device->handle, to.moves, from.moves,
                                  count * sizeof(xci_cuda_move), e->keep));
@@ -793,8 +847,7 @@ static uint8_t *place_to_keep(const xci_device_encoder *e, const encode_slot *sl
     return xci_device_side_take(e->side, e->share, slot->used + (slot->count + 1) * BLOCK_ROOM);
 }
 
-static xorcast_status book_ranges(xci_device_encoder *e, const encode_slot *slot,
-                                  uint8_t *kept) {
+static xorcast_status book_ranges(xci_device_encoder *e, const encode_slot *slot, uint8_t *kept) {
     xci_parts *parts = &e->pending->parts[XCI_FORM_PLAIN];
     const uint64_t range_count = slot->ranges.end - slot->ranges.first;
     /* A part takes a millisecond: too long for a small piece, which is near the end. */
@@ -802,7 +855,7 @@ static xorcast_status book_ranges(xci_device_encoder *e, const encode_slot *slot
     book_job job = {e, slot, kept, hashes ? parts->count - parts->hashed : 0};
     memset(e->notes, 0, range_count * sizeof *e->notes);
     xci_pending_open_records(e->pending, e->ranges[slot->ranges.first].group,
-                             whole_groups(e, slot));
+                             whole_groups(e, slot) && without_gap(e, slot));
     const xorcast_status status =
         xci_pool_run(e->context->shared->pool, job.part_count + range_count, book_item, &job);
     e->pending->open_records = false;
@@ -842,22 +895,33 @@ xorcast_status xci_device_encoder_list(xci_device_encoder *e, uint32_t worker,
     if (encoding_of(e)->old_weights == 0)
         return XORCAST_OK;
     return xci_device_lists_old(&e->lists[worker], e->context, e->pending->bundle, e->shadow,
-                                listed_out, first, count, old_out);
+                                listed_out, e->share, first, count, old_out);
+}
+
+/* The range of a group that is in a piece. */
+static const xci_put_range *range_of(const xci_device_encoder *e, const encode_slot *slot,
+                                     uint64_t group) {
+    uint64_t first = slot->ranges.first, end = slot->ranges.end;
+    while (end - first > 1) {
+        const uint64_t middle = first + (end - first) / 2;
+        if (e->ranges[middle].group <= group)
+            first = middle;
+        else
+            end = middle;
+    }
+    return &e->ranges[first];
 }
 
 xorcast_status xci_device_encoder_beside(xci_device_encoder *e, uint32_t worker,
                                          const xci_record *plain, xci_record *beside_out) {
     const encode_slot *slot = e->booking;
     xci_device_lists *lists = &e->lists[worker];
-    const uint64_t group = plain->group;
     TRY(xci_grow(e->context, &lists->blocks, &lists->blocks_capacity,
                  plain->block_count * sizeof(xci_block)));
     memcpy(lists->blocks, plain->blocks, plain->block_count * sizeof *plain->blocks);
     *beside_out = *plain;
     beside_out->blocks = lists->blocks;
-    take_payload(&slot->beside, slot->beside_payload.at,
-                 group - e->ranges[slot->ranges.first].group,
-                 e->pending->bundle->group_first[group] - slot->first, beside_out);
+    take_payload(e, slot, range_of(e, slot, plain->group), true, beside_out);
     return XORCAST_OK;
 }
 
@@ -882,6 +946,7 @@ static xorcast_status book(xci_device_encoder *e) {
     if (slot->ranges.first < slot->ranges.end)
         TRY(book_piece(e, slot));
     slot->moved = false;
+    TRY(receive_ready(e));
     TRY(xci_pending_plan(e->pending));
     for (uint32_t form = 0; form <= encoding_of(e)->old_weights; form++)
         TRY(xci_parts_copy(&e->pending->parts[form]));
@@ -900,8 +965,9 @@ xorcast_status xci_device_encoder_launch(xci_device_encoder *e) {
 
 /* One piece is booked while the next one's blocks are copied and those after it are encoded. */
 xorcast_status xci_device_encoder_book(xci_device_encoder *e) {
-    while (e->received < xci_min(e->launched, e->booked + 2))
+    if (e->received == e->booked)
         TRY(receive(e));
+    TRY(receive_ready(e));
     return book(e);
 }
 

@@ -29,7 +29,8 @@ typedef struct xci_device_encoder xci_device_encoder;
 xorcast_status xci_device_encoder_open(xci_pending *pending, uint32_t share,
                                        const xci_device_encoder *const *siblings,
                                        xci_device_encoder **encoder_out);
-/* The next version begins: its blocks stay in `side`, as far as there is room, or nowhere (NULL). */
+/* The next version begins: its blocks stay in `side`, as far as there is room, or nowhere (NULL).
+ * */
 void xci_device_encoder_begin(xci_device_encoder *encoder, xci_device_side *side);
 /* The most that the blocks of one piece take. */
 uint64_t xci_device_encoder_room(const xci_device_encoder *encoder);
@@ -57,8 +58,8 @@ bool xci_device_encoder_busy(const xci_device_encoder *encoder);
 xorcast_status xci_device_encoder_launch(xci_device_encoder *encoder);
 /* Books the oldest piece. */
 xorcast_status xci_device_encoder_book(xci_device_encoder *encoder);
-/* Until nothing that was handed over is read any more, and the shadow has moved: by what was booked,
- * if the put failed. */
+/* Until nothing that was handed over is read any more, and the shadow has moved: by what was
+ * booked, if the put failed. */
 xorcast_status xci_device_encoder_rest(xci_device_encoder *encoder, bool failed);
 
 /* Test hook: encoders that are opened from now on take this for the room of a piece's blocks (but

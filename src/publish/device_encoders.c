@@ -140,7 +140,10 @@ xorcast_status xci_device_encoders_take_all(xci_device_encoders *encoders) {
 /* Where the chunks that have the home of a range's chunk `first`, and follow it there, end. */
 static uint64_t home_end(const xorcast_bundle *bundle, uint64_t first, uint64_t end) {
     const uint32_t home = xci_home(bundle, first);
-    uint64_t at = bundle->share_count > 1 ? first + 1 : end;
+    uint64_t at = first + 1;
+    if (xci_home(bundle, end - 1) == home &&
+        xci_local(bundle, end - 1) - xci_local(bundle, first) == end - 1 - first)
+        return end; /* all of them, as almost always */
     while (at < end && xci_home(bundle, at) == home)
         at++;
     return at;

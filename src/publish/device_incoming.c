@@ -32,14 +32,14 @@ static uint8_t *own_place(const xci_device_incoming *incoming, uint64_t chunk) {
 
 static void list_own(xci_device_incoming *incoming) {
     const xorcast_bundle *bundle = incoming->bundle;
+    uint64_t local = 0;
     for (uint64_t c = 0; c < bundle->layout.chunk_count; c++) {
-        incoming->at[c] = xci_device_incoming_small(incoming, c);
         if (xci_home(bundle, c) != incoming->index)
             continue;
-        if (c < bundle->whole_chunk_count)
-            incoming->at[c] = own_place(incoming, c);
-        incoming->scattered =
-            incoming->scattered || incoming->at[c] == NULL || xci_joined(bundle, c);
+        uint8_t **at = &incoming->at[local++];
+        *at = c < bundle->whole_chunk_count ? own_place(incoming, c)
+                                            : xci_device_incoming_small(incoming, c);
+        incoming->scattered = incoming->scattered || *at == NULL || xci_joined(bundle, c);
     }
 }
 
@@ -48,15 +48,19 @@ static xorcast_status open_small(xci_device_incoming *incoming) {
     const xorcast_bundle *bundle = incoming->bundle;
     const xci_device *device = context->shared->device;
     const uint64_t count = packed_chunk_count(bundle), bytes = count << bundle->chunk_log2;
+    void *memory;
     if (count == 0)
         return XORCAST_OK;
     TRY(xci_device_allocate(context, bytes, &incoming->small));
     TRY(xci_device_allocate(context, count * sizeof(uint8_t *), &incoming->small_table));
+    TRY(xci_allocate_array(context, count, sizeof(uint8_t *), &memory));
+    uint8_t **table = memory;
     for (uint64_t i = 0; i < count; i++)
-        incoming->at[i] = xci_device_incoming_small(incoming, bundle->whole_chunk_count + i);
-    XCI_DEVICE(context, "copy a table",
-               device->ops->copy_now(device->handle, incoming->small_table.at, incoming->at,
-                                     count * sizeof(uint8_t *)));
+        table[i] = xci_device_incoming_small(incoming, bundle->whole_chunk_count + i);
+    const int copied = device->ops->copy_now(device->handle, incoming->small_table.at, table,
+                                             count * sizeof(uint8_t *));
+    xci_release(context, memory);
+    XCI_DEVICE(context, "copy a table", copied);
     /* The padding between tensors is zero in a delta's eyes, and nobody else writes it. */
     XCI_DEVICE(context, "clear memory",
                device->ops->fill(device->handle, incoming->small.at, 0, bytes, NULL));
@@ -68,7 +72,7 @@ static xorcast_status open_parts(xci_device_incoming *incoming) {
     xorcast_context *context = incoming->context;
     const xorcast_bundle *bundle = incoming->bundle;
     const xci_device *device = context->shared->device;
-    const uint64_t table_bytes = bundle->layout.chunk_count * sizeof(uint8_t *);
+    const uint64_t table_bytes = xci_home_count(bundle, incoming->index) * sizeof(uint8_t *);
     void *memory;
     TRY(list_offsets(incoming));
     TRY(xci_allocate_array(context, bundle->tensor_count, sizeof(void *), &memory));
@@ -79,10 +83,11 @@ static xorcast_status open_parts(xci_device_incoming *incoming) {
     incoming->device_at = (uint8_t *const *)(const void *)incoming->table.at;
     TRY(open_small(incoming));
     list_own(incoming);
-    return xci_device_result(
-        context,
-        device->ops->copy_now(device->handle, incoming->table.at, incoming->at, table_bytes),
-        "copy a table");
+    if (table_bytes > 0)
+        XCI_DEVICE(
+            context, "copy a table",
+            device->ops->copy_now(device->handle, incoming->table.at, incoming->at, table_bytes));
+    return XORCAST_OK;
 }
 
 xorcast_status xci_device_incoming_open(xci_device_incoming *incoming, xorcast_bundle *bundle,
@@ -188,11 +193,12 @@ xorcast_status xci_device_incoming_take(xci_device_incoming *incoming, uint64_t 
     incoming->own = incoming->own && from == NULL;
     if (from == incoming->from[t])
         return XORCAST_OK;
-    for (uint64_t i = 0; i < count; i++)
-        if (xci_home(bundle, tensor->first_chunk + i) == incoming->index)
-            incoming->at[tensor->first_chunk + i] =
-                from != NULL ? from + (i << bundle->chunk_log2)
-                             : own_place(incoming, tensor->first_chunk + i);
+    for (uint64_t i = 0; i < count; i++) {
+        const uint64_t c = tensor->first_chunk + i;
+        if (xci_home(bundle, c) == incoming->index)
+            incoming->at[xci_local(bundle, c)] =
+                from != NULL ? from + (i << bundle->chunk_log2) : own_place(incoming, c);
+    }
     incoming->from[t] = from;
     return XORCAST_OK;
 }

@@ -28,7 +28,8 @@ typedef struct xci_device_incoming {
     uint32_t *offsets;        /* of each small tensor in its chunk */
     xci_device_memory pinned; /* the table on the host */
     xci_device_memory table;  /* and on the device */
-    /* `pinned`, of chunks that are at home here. NULL: scattered, gathered before it is encoded */
+    /* `pinned`, of chunks that are at home here, by their local numbers. NULL: scattered, gathered
+     * before it is encoded */
     uint8_t **at;
     const void **from; /* of each large tensor, what `at` says of it; NULL: its own memory */
     bool scattered;    /* some of `at` may be NULL, or are joined */

@@ -195,6 +195,10 @@ const xci_device_map *xci_device_shadow_map(const xci_device_shadow *shadow, uin
     return shadow->homes[share].share.map;
 }
 
+const xci_device_map *xci_device_shadow_home(const xci_device_shadow *shadow, uint32_t share) {
+    return shadow->homes[share].share.home;
+}
+
 xorcast_status xci_device_shadow_read(xci_device_shadow *shadow, xorcast_context *context,
                                       uint64_t chunk, uint32_t bytes, uint8_t *out) {
     const xci_shadow_share *share = &shadow->homes[xci_home(shadow->bundle, chunk)].share;

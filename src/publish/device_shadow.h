@@ -1,6 +1,6 @@
 /* The shadow of weights in device memory: beside them, each chunk at its home (bundle/shares.h), or
- * in pinned host memory when the devices have no room for it. Gives the shadow (shadow.h) its memory,
- * its first bytes and their digests, and takes back what it is ahead. Owns that memory. */
+ * in pinned host memory when the devices have no room for it. Gives the shadow (shadow.h) its
+ * memory, its first bytes and their digests, and takes back what it is ahead. Owns that memory. */
 #ifndef XCI_DEVICE_SHADOW_H
 #define XCI_DEVICE_SHADOW_H
 
@@ -19,6 +19,8 @@ void xci_device_shadow_close(xci_device_shadow *shadow); /* NULL is allowed; bef
 bool xci_device_shadow_on_device(const xci_device_shadow *shadow);
 /* Where the bytes of the chunks at home in a share of the bundle are, for that share's device. */
 const xci_device_map *xci_device_shadow_map(const xci_device_shadow *shadow, uint32_t share);
+/* The same of these chunks only, by their local numbers. */
+const xci_device_map *xci_device_shadow_home(const xci_device_shadow *shadow, uint32_t share);
 /* A chunk's bytes as they are now; any thread, with the group locked. */
 xorcast_status xci_device_shadow_read(xci_device_shadow *shadow, xorcast_context *context,
                                       uint64_t chunk, uint32_t bytes, uint8_t *out);

@@ -4,7 +4,8 @@
  *
  * There are two ways through a loop of the pool. Its workers call xci_parts_follow after each
  * group: groups that fill a part get their places, and each call copies a few of those that have
- * one, so that few wait. Or, between loops, xci_parts_plan gives places to all groups that are whole so far.
+ * one, so that few wait. Or, between loops, xci_parts_plan gives places to all groups that are
+ * whole so far.
  *
  * Owns the parts until the version is dropped or the next one begins; their memory is used again
  * once nobody holds them. */

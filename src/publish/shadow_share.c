@@ -156,30 +156,38 @@ static xorcast_status place_twin(xci_shadow_share *share, xorcast_bundle *bundle
 }
 
 /* The twin as the share's device sees it. */
-static xorcast_status map_twin(xci_shadow_share *share, const xorcast_bundle *twin) {
+static xorcast_status map_twin(xci_shadow_share *share, const xorcast_bundle *twin,
+                               const xorcast_bundle *bundle, uint32_t index) {
     xorcast_bundle view = *twin;
     view.context = share->context;
-    return xci_device_map_open(&view, &view, &share->map);
+    TRY(xci_device_map_open(&view, &view, &share->map));
+    return xci_device_map_open_home(&view, bundle, index, &share->home);
 }
 
 xorcast_status xci_shadow_share_open(xci_shadow_share *share, xorcast_bundle *bundle,
                                      xorcast_bundle *twin, uint32_t index, bool in_host) {
     const bool several = bundle->share_count > 1;
     *share = (xci_shadow_share){.context = bundle->shares[index]->context};
-    if (several && !in_host)
-        return open_part(share, bundle, index);
+    if (several && !in_host) {
+        TRY(open_part(share, bundle, index));
+        return xci_device_map_open_home(share->part, bundle, index, &share->home);
+    }
     share->part = twin;
     if (several)
-        return map_twin(share, twin);
+        return map_twin(share, twin, bundle, index);
     twin->context = share->context;
-    return in_host ? xci_device_map_open(twin, bundle->shares[0], &share->map)
-                   : place_twin(share, bundle, twin);
+    TRY(in_host ? xci_device_map_open(twin, bundle->shares[0], &share->map)
+                : place_twin(share, bundle, twin));
+    share->home = share->map;
+    return XORCAST_OK;
 }
 
 void xci_shadow_share_close(xci_shadow_share *share) {
     xorcast_context *context = share->context;
     if (context == NULL)
         return;
+    if (share->home != share->map)
+        xci_device_map_close(share->home);
     xci_device_map_close(share->map);
     xci_device_release(context, &share->memory);
     if (share->own_part) {

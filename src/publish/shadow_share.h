@@ -13,6 +13,7 @@ typedef struct xci_shadow_share {
     bool own_part;            /* or else one of its own */
     xci_device_memory memory; /* of the chunks; none on the host */
     xci_device_map *map;      /* where the chunks are, for this device */
+    xci_device_map *home;     /* the same of those at home here only, one behind the other */
 } xci_shadow_share;
 
 /* Gives the chunks at home in share `index` of `bundle` their places; `twin` is the shadow's, and

@@ -1,5 +1,5 @@
-/* Digests of chunks as they are now, for an audit of weights in device memory. Where a bundle lies on
- * several devices, each scans what it has of a slice, and a chunk's digest is the sum. */
+/* Digests of chunks as they are now, for an audit of weights in device memory. Where a bundle lies
+ * on several devices, each scans what it has of a slice, and a chunk's digest is the sum. */
 #ifndef XCI_DEVICE_AUDIT_H
 #define XCI_DEVICE_AUDIT_H
 

@@ -1,8 +1,8 @@
-/* Commit for weights in device memory: each share of the bundle (bundle/shares.h) commits on its own
- * device, all of them between what is on the caller's stream before and what comes there behind.
- * That stream is of the context's device; on another device the work is put on the default stream,
- * after what is there. Each share is wholly old or new, or says that it is neither, so that a
- * commit that stopped between devices can be finished or undone. */
+/* Commit for weights in device memory: each share of the bundle (bundle/shares.h) commits on its
+ * own device, all of them between what is on the caller's stream before and what comes there
+ * behind. That stream is of the context's device; on another device the work is put on the default
+ * stream, after what is there. Each share is wholly old or new, or says that it is neither, so that
+ * a commit that stopped between devices can be finished or undone. */
 #ifndef XCI_DEVICE_COMMITS_H
 #define XCI_DEVICE_COMMITS_H
 

@@ -1,6 +1,6 @@
-/* What a keyframe does to weights in memory of one device, a share of a bundle: writes whole groups, and applies blocks of the
- * versions that appeared meanwhile. Keeps the digests of chunks up to date, as the host's way does.
- * One thread. */
+/* What a keyframe does to weights in memory of one device, a share of a bundle: writes whole
+ * groups, and applies blocks of the versions that appeared meanwhile. Keeps the digests of chunks
+ * up to date, as the host's way does. One thread. */
 #ifndef XCI_DEVICE_KEYFRAME_H
 #define XCI_DEVICE_KEYFRAME_H
 

@@ -20,6 +20,7 @@
 #define CHUNK_PADDING 15u
 #define BATCHES (4 * UINT64_C(131072)) /* blocks under way; 4 bytes each */
 #define SCANS (2 * UINT64_C(65536))    /* chunks of an audit under way; 16 bytes each */
+#define MORE (UINT64_C(512) << 10)
 #define ROUNDING (UINT64_C(72) << 10)  /* 64 KiB of them beyond what the manifest said */
 
 static uint64_t least(uint64_t a, uint64_t b) {
@@ -29,17 +30,17 @@ static uint64_t least(uint64_t a, uint64_t b) {
 /* Of gap blocks under way: themselves, what was found, and entries that the list has too. */
 #define GAP_TABLES 136u
 
-/* What a sampler needs beside `staged` bytes of blocks; 1/512 of these for the next version, which
- * may be a little larger. */
+/* What a sampler needs beside `staged` bytes of blocks; with a little for the next version, which
+ * may be larger. */
 static uint64_t scratch(uint64_t staged, uint64_t chunks, uint64_t padding) {
     return chunks * (CHUNK_TABLES + padding) + 4 * least(BATCHES, 4 * chunks) +
-           16 * least(SCANS, 2 * chunks) + staged / 512 + ROUNDING;
+           16 * least(SCANS, 2 * chunks) + least(staged / 512, MORE) + ROUNDING;
 }
 
 /* 55.6 GB in chunks of 64 KiB: blocks of all sizes are padded by 8 bytes in the mean. */
 static void test_bar(void **state) {
     (void)state;
-    assert_true(scratch(426 << 20, 848389, 8) <= 64 << 20);
+    assert_true(scratch(UINT64_C(1) << 40, 848389, 8) <= 64 << 20);
 }
 
 /* And for gap blocks, whose forms get places of their own: an eighth may be left between these. */
@@ -120,8 +121,7 @@ static xorcast_delta_info run_step(session *s, uint64_t step, uint32_t per_milli
     return stats.delta;
 }
 
-static const uint32_t densities[] = {0,      300,    300,    300, 6000, 70000,
-                                     250000, 250000, 100000, 300, 300,  1000000};
+static const uint32_t densities[] = {0, 300, 300, 6000, 250000, 300, 1000000};
 #define STEPS (sizeof densities / sizeof *densities)
 
 /* What is staged of a step at most: as much as LZ4 blocks, if not these; of gap blocks lists or
@@ -172,7 +172,6 @@ static void test_bound(void **state) {
     close_session(&s);
     run("inproc:device", true, XORCAST_CODEC_LZ4, false, 1, lz4);
     run("tcp:127.0.0.1:0", true, XORCAST_CODEC_LZ4, false, 0, lz4);
-    run("inproc:host", false, XORCAST_CODEC_LZ4, false, 1, lz4);
     run("inproc:host", false, XORCAST_CODEC_SNAPPY, false, 1, lz4);
     run("inproc:host", false, XORCAST_CODEC_GAP, false, 1, lz4);
     run("inproc:host", false, XORCAST_CODEC_GAP, true, 1, lz4);

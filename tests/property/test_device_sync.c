@@ -425,7 +425,7 @@ static void test_damage_beside_a_device(void **state) {
         flip_part(&p, part, counts);
         xci_blob_drop(part);
     }
-    assert_true(counts[0] > 50 && counts[1] > 50);
+    assert_true(counts[0] > 50 && (counts[1] > 50 || is_spread()));
     assert_true(device_model_equal(p.sampler, &p.live, &before));
     xci_manifest_free(p.sampler, &manifest);
     xci_blob_drop(blob);
@@ -624,8 +624,8 @@ static void sampler_with_counted_memory(pair *p) {
     connect_sampler(p);
 }
 
-/* Commit takes and gives back no memory of any kind, the host waits for nothing, and all work on the
- * caller's device is on its stream; addresses stay where they are. */
+/* Commit takes and gives back no memory of any kind, the host waits for nothing, and all work on
+ * the caller's device is on its stream; addresses stay where they are. */
 static void test_commit_is_quiet(void **state) {
     (void)state;
     pair p;

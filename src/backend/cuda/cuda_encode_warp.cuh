@@ -53,8 +53,7 @@ template <uint32_t K> __device__ __forceinline__ void d_set_bits(uint32_t *at, u
 
 /* Sixteen bytes from global to shared memory, on their way until this thread waits. ONCE: they
  * leave L2 first, which keeps other things then: what is to be written. */
-template <bool ONCE>
-__device__ __forceinline__ void d_copy_async(uint4 *to, const uint8_t *from) {
+template <bool ONCE> __device__ __forceinline__ void d_copy_async(uint4 *to, const uint8_t *from) {
     const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
     if (ONCE)
         asm volatile("{ .reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0;"
