@@ -51,7 +51,7 @@ xorcast_status xci_load_gap_reserve(xci_device_loader *loader, xci_load_slot *sl
                                     uint64_t blocks) {
     xci_load_gap *gap = &slot->gap;
     xorcast_context *context = loader->context;
-    if (gap->pinned.at != NULL && blocks <= gap->block_room)
+    if (gap->device.at != NULL && blocks <= gap->block_room) /* made last */
         return XORCAST_OK;
     xci_load_gap_release(context, slot);
     gap->block_room = blocks;

@@ -37,7 +37,7 @@ __device__ __forceinline__ void d_ask_tile(const uint8_t *old_at, uint32_t bytes
         const uint8_t *from = old_at + begin + 16 * lane;
 #pragma unroll
         for (uint32_t i = 0; i < XCI_TILE_VECTORS; i += XCI_WARP)
-            d_copy_async<false>(&to[lane + i], from + 16 * i);
+            d_copy_async<true>(&to[lane + i], from + 16 * i);
     } else if (begin < bytes) {
 #pragma unroll 1
         for (uint32_t v = lane; v < XCI_TILE_VECTORS; v += XCI_WARP)
