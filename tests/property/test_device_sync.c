@@ -391,8 +391,8 @@ static bool survive_flip(pair *p, uint8_t *byte, unsigned bit) {
 static void flip_part(pair *p, const xci_blob *part, uint64_t counts[2]) {
     uint64_t random = part->size;
     /* The first record's head, byte by byte, then anything. */
-    for (uint64_t i = 0; i < 400; i++) {
-        const uint64_t at = i < 100 ? i : model_random(&random) % part->size;
+    for (uint64_t i = 0; i < 160; i++) {
+        const uint64_t at = i < 80 ? i : model_random(&random) % part->size;
         if (at < part->size)
             counts[survive_flip(p, &part->bytes[at], (unsigned)(i % 8))]++;
     }
