@@ -653,6 +653,21 @@ static xorcast_status receive(xci_device_encoder *e) {
     return XORCAST_OK;
 }
 
+/* Receives all pieces whose sizes are here. */
+static xorcast_status receive_ready(xci_device_encoder *e) {
+    const xci_device *device = e->context->shared->device;
+    while (e->received < e->launched) {
+        bool here = false;
+        XCI_DEVICE(e->context, "encode weights",
+                   device->ops->event_done(device->handle,
+                                           e->slots[e->received % SLOTS].encoded, &here));
+        if (!here)
+            break;
+        TRY(receive(e));
+    }
+    return XORCAST_OK;
+}
+
 /* ---- To records ---- */
 
 typedef struct book_job {
@@ -871,6 +886,7 @@ static xorcast_status book(xci_device_encoder *e) {
     if (slot->ranges.first < slot->ranges.end)
         TRY(book_piece(e, slot));
     slot->moved = false;
+    TRY(receive_ready(e));
     TRY(xci_pending_plan(e->pending));
     for (uint32_t form = 0; form <= encoding_of(e)->old_weights; form++)
         TRY(xci_parts_copy(&e->pending->parts[form]));
@@ -889,8 +905,9 @@ xorcast_status xci_device_encoder_launch(xci_device_encoder *e) {
 
 /* One piece is booked while the next one's blocks are copied and those after it are encoded. */
 xorcast_status xci_device_encoder_book(xci_device_encoder *e) {
-    while (e->received < xci_min(e->launched, e->booked + 2))
+    if (e->received == e->booked)
         TRY(receive(e));
+    TRY(receive_ready(e));
     return book(e);
 }
 

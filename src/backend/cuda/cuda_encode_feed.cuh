@@ -45,12 +45,11 @@ typedef struct xci_stage {
 /* The part of a warp's shared memory that is about its input. */
 typedef struct __align__(16) xci_feed_memory {
     xci_stage stages[XCI_STAGES];
-    const uint8_t *old_at, *new_at; /* of the chunk of which tiles are being asked for, see plain */
+    const uint8_t *old_at, *new_at; /* of the chunk of which tiles are being asked for */
     uint4 edges[2]; /* of old and new: what a shifted tile needs of the one to its right */
     xci_chunk_job jobs[XCI_JOBS];
     uint32_t taken, begun, finished; /* chunks; begun: tiles have been asked for */
-    int32_t plain; /* the tile behind the last look that can be asked for without looking: where it
-                      begins, from old_at and new_at on */
+    int32_t plain; /* the tile behind the last look that can be asked for without looking */
     int32_t left;  /* the tile that must be looked at, in the last chunk begun; negative: none */
     bool more;     /* chunks */
 }
@@ -58,7 +57,7 @@ xci_feed_memory;
 
 typedef struct xci_feed {
     xci_feed_memory *memory;
-    int32_t plain; /* where the next tile begins, if all of it is inside its chunk; else < 0 */
+    int32_t plain; /* where the next tile begins, if it can be asked for unseen; else < 0 */
     uint32_t from; /* the stage to use next */
 } xci_feed;
 
@@ -84,10 +83,10 @@ __device__ __forceinline__ uint32_t d_shift_of(const uint8_t *at) {
 /* Whether old becomes new while a chunk is worked on. What is gone is had back from the block only:
  * so the warp's slot must take any, and once one did not fit into the output, more will not. */
 __device__ __forceinline__ bool d_moves(const xci_cuda_encode_call *call,
-                                        const xci_encode_plan *plan, uint32_t bytes) {
-    const uint32_t most = bytes + bytes / 255 + 16;
-    return call->move != 0 && most <= plan->slot_rows * XCI_ROW &&
-           d_load_shared_word(plan->full) == 0;
+                                        const xci_encode_plan *plan, const xci_chunk_job *job) {
+    const uint32_t most = job->bytes + job->bytes / 255 + 16;
+    return call->move != 0 && d_shift_of(job->old_at) == 0 &&
+           most <= plan->slot_rows * XCI_ROW && d_load_shared_word(plan->full) == 0;
 }
 
 /* The next chunk. Returns whether there was one. The warp's lane 0. */
@@ -102,7 +101,7 @@ __device__ __forceinline__ bool d_take_chunk(const xci_cuda_encode_call *call,
     job->old_at = call->old_at[number];
     job->new_at = call->new_at[number];
     job->bytes = chunk.bytes;
-    job->moves = d_moves(call, plan, chunk.bytes);
+    job->moves = d_moves(call, plan, job);
     job->tops = d_element_tops(chunk.element_bytes);
     job->shifted = (d_shift_of(job->old_at) | d_shift_of(job->new_at)) != 0;
     job->keys.segments = call->grid.segments + chunk.segment_first;
@@ -207,19 +206,28 @@ __device__ __forceinline__ bool d_begin_next(const xci_cuda_encode_call *call,
     return some;
 }
 
-/* What comes behind the tile at `left`: of a chunk that is shifted, its first tile needs a look.
- * One lane. */
+/* Whether a chunk that is being used, or of which tiles are on their way, is shifted. */
+__device__ __forceinline__ bool d_any_shifted(xci_feed_memory *memory) {
+    bool any = false;
+    for (uint32_t i = memory->finished; i != memory->begun; ++i)
+        any = any || d_job(memory, i)->shifted;
+    return any;
+}
+
+/* What comes behind the tile at `left`. While there are shifted chunks every tile takes a look,
+ * since that is when they are put right. One lane. */
 __device__ __forceinline__ void d_plan_ahead(xci_feed_memory *memory, const xci_chunk_job *job,
                                              int32_t left) {
-    const int32_t next = left - (int32_t)XCI_TILE, back = job->shifted ? (int32_t)XCI_VECTOR : 0;
-    memory->plain = next - back;
-    memory->left = job->shifted && next >= 0 ? 0 : -1;
-    memory->old_at = job->old_at + back - d_shift_of(job->old_at);
-    memory->new_at = job->new_at + back - d_shift_of(job->new_at);
+    const int32_t next = left - (int32_t)XCI_TILE;
+    const bool looks = d_any_shifted(memory);
+    memory->plain = looks ? -1 : next;
+    memory->left = looks ? next : -1;
+    memory->old_at = job->old_at;
+    memory->new_at = job->new_at;
 }
 
 /* Asks for the next tile, where it needs a look: the last of the next chunk, if there is one, or
- * the first of one that is shifted. Leaves what comes behind. */
+ * any while there are shifted chunks. Leaves what comes behind. */
 static __device__ __noinline__ void d_look_ahead(const xci_cuda_encode_call *call,
                                                  const xci_encode_plan *plan,
                                                  xci_feed_memory *memory, xci_stage *stage) {
@@ -241,6 +249,16 @@ static __device__ __noinline__ void d_look_ahead(const xci_cuda_encode_call *cal
     __syncwarp();
 }
 
+/* The tile that is used next is put right, if its chunk is shifted. */
+static __device__ __noinline__ void d_put_right(xci_feed_memory *memory, xci_stage *stage) {
+    const xci_chunk_job *job = d_job(memory, memory->finished);
+    if (!job->shifted)
+        return;
+    d_copy_async_wait<XCI_STAGES - 2>();
+    d_shift_rows(stage->rows[0], &memory->edges[0], d_shift_of(job->old_at));
+    d_shift_rows(stage->rows[1], &memory->edges[1], d_shift_of(job->new_at));
+}
+
 /* Asks for the next tile, if there is one, `ahead` stages from the one to use. Called STAGES - 1
  * times before the first tile is used, and then once for each: so the tile to use is there when
  * all but the last STAGES - 1 groups are. */
@@ -260,6 +278,8 @@ __device__ __forceinline__ void d_ask_for_tile(const xci_cuda_encode_call *call,
         }
         feed->plain -= (int32_t)XCI_TILE;
     } else {
+        if (ahead == XCI_STAGES - 1)
+            d_put_right(memory, &memory->stages[feed->from]);
         d_look_ahead(call, plan, memory, stage);
         feed->plain = memory->plain;
     }
@@ -285,9 +305,9 @@ __device__ __forceinline__ void d_finish_job(xci_feed_memory *memory) {
 }
 
 /* The next tile, once it is there. A lane uses the vectors that it asked for. */
-__device__ __forceinline__ xci_stage *d_use_tile(xci_feed *feed) {
+__device__ __forceinline__ const xci_stage *d_use_tile(xci_feed *feed) {
     d_copy_async_wait<XCI_STAGES - 1>();
-    xci_stage *stage = &feed->memory->stages[feed->from];
+    const xci_stage *stage = &feed->memory->stages[feed->from];
     feed->from = feed->from + 1 == XCI_STAGES ? 0 : feed->from + 1;
     return stage;
 }

@@ -116,10 +116,18 @@ __device__ __forceinline__ uint8_t *d_await_place(xci_encoder *e, uint64_t index
     return d_wait_for_place(e->call, e->plan->words, index, bytes);
 }
 
+/* The end of old that is no whole vector. */
+__device__ __forceinline__ void d_move_end(const xci_chunk_job *job) {
+    const uint32_t at = job->bytes / XCI_VECTOR * XCI_VECTOR + d_lane();
+    if (job->moves && at < job->bytes)
+        job->old_at[at] = job->new_at[at];
+}
+
 /* The chunk's tiles are done. False: its block outgrew the slot, has its place now, and is to be
  * made a second time, straight into it. */
 __device__ __forceinline__ bool d_finish_chunk(xci_encoder *e, const xci_chunk_job *job) {
     xci_parking *parking = &e->memory->parking;
+    d_move_end(job);
     const xci_outcome outcome = d_complete_block(e, job);
     if (XCI_RARE(parking->straight != NULL)) {
         __syncwarp();

@@ -98,23 +98,15 @@ __device__ __forceinline__ void d_encode_literals(xci_encoder *e, const xci_chun
  * memory is written in pieces of 64 bytes. */
 __device__ __forceinline__ void d_move_vector(const xci_chunk_job *job, uint32_t offset, uint4 olds,
                                               uint4 mask, uint32_t changed) {
-    if ((changed >> (d_lane() & ~3u) & 0xf) == 0)
-        return;
-    if (XCI_USUAL(offset + XCI_VECTOR <= job->bytes && (uintptr_t)job->old_at % XCI_VECTOR == 0))
+    if ((changed >> (d_lane() & ~3u) & 0xf) != 0 && offset + XCI_VECTOR <= job->bytes)
         *(uint4 *)(job->old_at + offset) = d_xor(olds, mask);
-    else
-        d_store_edge(job->old_at, (int32_t)offset, job->bytes, d_xor(olds, mask));
 }
 
 /* Lists what differs in the next tile of the chunk, and works on what is listed. Batches are
  * worked on in one place, because they are long. */
 __device__ __forceinline__ void d_encode_tile(xci_encoder *e, const xci_chunk_job *job,
                                               uint32_t left, bool lz4) {
-    xci_stage *stage = d_use_tile(&e->feed);
-    if (XCI_RARE(job->shifted)) {
-        d_shift_rows(stage->rows[0], &e->feed.memory->edges[0], d_shift_of(job->old_at));
-        d_shift_rows(stage->rows[1], &e->feed.memory->edges[1], d_shift_of(job->new_at));
-    }
+    const xci_stage *stage = d_use_tile(&e->feed);
     if (XCI_RARE(!lz4))
         d_store_tile(e, stage, left, job->bytes);
     uint4 olds[XCI_TILE_ROWS];
