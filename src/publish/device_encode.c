@@ -960,7 +960,7 @@ bool xci_device_encoder_busy(const xci_device_encoder *e) {
 xorcast_status xci_device_encoder_launch(xci_device_encoder *e) {
     while (e->span_count > 0 && e->launched < e->booked + SLOTS)
         TRY(launch(e));
-    return XORCAST_OK;
+    return receive_ready(e);
 }
 
 /* One piece is booked while the next one's blocks are copied and those after it are encoded. */

@@ -54,7 +54,8 @@ xorcast_status xci_device_encoder_start(xci_device_encoder *encoder, void *ready
                                         const xci_put_range *ranges, uint64_t first, uint64_t end,
                                         bool all);
 bool xci_device_encoder_busy(const xci_device_encoder *encoder);
-/* Gives the device as many pieces as it may have at a time. */
+/* Gives the device as many pieces as it may have at a time, and has the blocks of those that it has
+ * encoded copied to the host. */
 xorcast_status xci_device_encoder_launch(xci_device_encoder *encoder);
 /* Books the oldest piece. */
 xorcast_status xci_device_encoder_book(xci_device_encoder *encoder);

@@ -211,10 +211,16 @@ static xorcast_status start_all(xci_device_encoders *encoders, const home_ranges
     return XORCAST_OK;
 }
 
-/* All devices have work before the host waits for one of them. */
-static xorcast_status run_pieces(xci_device_encoders *encoders) {
+static xorcast_status launch_all(const xci_device_encoders *encoders) {
     for (uint32_t s = 0; s < encoders->count; s++)
         TRY(xci_device_encoder_launch(encoders->all[s]));
+    return XORCAST_OK;
+}
+
+/* All devices have work, and copies are under way, while the host waits for one of them or books
+ * what it has done. */
+static xorcast_status run_pieces(xci_device_encoders *encoders) {
+    TRY(launch_all(encoders));
     for (bool busy = true; busy;) {
         busy = false;
         for (uint32_t s = 0; s < encoders->count; s++) {
@@ -222,7 +228,7 @@ static xorcast_status run_pieces(xci_device_encoders *encoders) {
                 continue;
             encoders->booking = s;
             TRY(xci_device_encoder_book(encoders->all[s]));
-            TRY(xci_device_encoder_launch(encoders->all[s]));
+            TRY(launch_all(encoders));
             busy = true;
         }
     }
