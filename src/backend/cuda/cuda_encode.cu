@@ -15,6 +15,12 @@ typedef struct shape {
     uint32_t slot_rows, ring_bytes;
 } shape;
 
+typedef void encode_kernel(xci_cuda_encode_call call, xci_encode_plan plan);
+
+static encode_kernel *kernel_for(bool move) {
+    return move ? k_encode_chunks<true> : k_encode_chunks<false>;
+}
+
 static uint64_t fixed_bytes(uint64_t count) {
     return COUNTER_BYTES + (count * sizeof(uint64_t) + 255) / 256 * 256;
 }
@@ -34,13 +40,13 @@ static uint32_t ring_bytes(uint32_t chunk_bytes) {
 
 /* How many blocks the current device runs at the same time. The attribute is a limit: it is the
  * same in each call, since calls may be made side by side. */
-static cudaError_t fill_device(shape *s, int processors, int most_shared) {
+static cudaError_t fill_device(encode_kernel *kernel, shape *s, int processors, int most_shared) {
     int each;
-    cudaError_t e = cudaFuncSetAttribute(k_encode_chunks,
-                                         cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared);
+    cudaError_t e =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared);
     if (e == cudaSuccess)
-        e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, k_encode_chunks,
-                                                          (int)(s->warps * XCI_WARP), s->shared);
+        e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, (int)(s->warps * XCI_WARP),
+                                                          s->shared);
     if (e == cudaSuccess)
         s->blocks = (uint32_t)(processors * each);
     return e;
@@ -48,7 +54,8 @@ static cudaError_t fill_device(shape *s, int processors, int most_shared) {
 
 /* Blocks of as many warps as shared memory allows and as it takes to have one a chunk, and as many
  * as run at the same time, but no more than it takes. */
-static cudaError_t choose_blocks(uint64_t count, uint32_t chunk_bytes, shape *s) {
+static cudaError_t choose_blocks(encode_kernel *kernel, uint64_t count, uint32_t chunk_bytes,
+                                 shape *s) {
     int device, processors, most_shared;
     cudaError_t e = cudaGetDevice(&device);
     if (e == cudaSuccess)
@@ -64,7 +71,7 @@ static cudaError_t choose_blocks(uint64_t count, uint32_t chunk_bytes, shape *s)
     while (s->warps > 1 && s->warps * each_warp > (uint32_t)most_shared)
         --s->warps;
     s->shared = s->warps * each_warp;
-    e = fill_device(s, processors, most_shared);
+    e = fill_device(kernel, s, processors, most_shared);
     const uint64_t most = (count + s->warps) / s->warps; /* one warp more than chunks */
     if (e == cudaSuccess && s->blocks > most)
         s->blocks = (uint32_t)most;
@@ -78,7 +85,7 @@ static uint64_t worker_count(const shape *s) {
 
 uint64_t xci_cuda_encode_scratch(uint64_t count, uint32_t chunk_bytes) {
     shape s;
-    if (choose_blocks(count, chunk_bytes, &s) != cudaSuccess)
+    if (choose_blocks(kernel_for(false), count, chunk_bytes, &s) != cudaSuccess)
         return MOST_SCRATCH;
     const uint64_t wanted =
         fixed_bytes(count) + worker_count(&s) * wanted_rows(chunk_bytes) * XCI_ROW;
@@ -105,7 +112,8 @@ int xci_cuda_encode(const xci_cuda_encode_call *call, void *stream) {
     if (call->count == 0)
         return cudaMemsetAsync(call->used_bytes, 0, sizeof *call->used_bytes, on);
     shape s;
-    cudaError_t e = choose_blocks(call->count, call->grid.chunk_bytes, &s);
+    encode_kernel *const kernel = kernel_for(call->move != 0);
+    cudaError_t e = choose_blocks(kernel, call->count, call->grid.chunk_bytes, &s);
     if (e == cudaSuccess)
         e = choose_slots(call, &s);
     if (e == cudaSuccess)
@@ -121,6 +129,6 @@ int xci_cuda_encode(const xci_cuda_encode_call *call, void *stream) {
     plan.ring_bytes = s.ring_bytes;
     xci_cuda_encode_call copy = *call;
     void *arguments[] = {&copy, &plan};
-    return cudaLaunchKernel(k_encode_chunks, dim3(s.blocks), dim3(s.warps * XCI_WARP), arguments,
-                            s.shared, on);
+    return cudaLaunchKernel(kernel, dim3(s.blocks), dim3(s.warps * XCI_WARP), arguments, s.shared,
+                            on);
 }

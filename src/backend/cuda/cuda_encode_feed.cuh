@@ -261,7 +261,8 @@ static __device__ __noinline__ void d_put_right(xci_feed_memory *memory, xci_sta
 
 /* Asks for the next tile, if there is one, `ahead` stages from the one to use. Called STAGES - 1
  * times before the first tile is used, and then once for each: so the tile to use is there when
- * all but the last STAGES - 1 groups are. */
+ * all but the last STAGES - 1 groups are. MOVE: old is written soon, and better found in L2. */
+template <bool MOVE>
 __device__ __forceinline__ void d_ask_for_tile(const xci_cuda_encode_call *call,
                                                const xci_encode_plan *plan, xci_feed *feed,
                                                uint32_t ahead) {
@@ -273,7 +274,7 @@ __device__ __forceinline__ void d_ask_for_tile(const xci_cuda_encode_call *call,
         const uint8_t *olds = memory->old_at + offset, *news = memory->new_at + offset;
 #pragma unroll
         for (uint32_t row = 0; row < XCI_TILE_ROWS; ++row) {
-            d_copy_async<false>(&stage->rows[0][row][d_lane()], olds + row * XCI_ROW);
+            d_copy_async<!MOVE>(&stage->rows[0][row][d_lane()], olds + row * XCI_ROW);
             d_copy_async<true>(&stage->rows[1][row][d_lane()], news + row * XCI_ROW);
         }
         feed->plain -= (int32_t)XCI_TILE;
@@ -286,11 +287,12 @@ __device__ __forceinline__ void d_ask_for_tile(const xci_cuda_encode_call *call,
     d_copy_async_group();
 }
 
+template <bool MOVE>
 __device__ __forceinline__ void d_ask_for_first(const xci_cuda_encode_call *call,
                                                 const xci_encode_plan *plan, xci_feed *feed) {
 #pragma unroll 1
     for (uint32_t i = 0; i < XCI_STAGES - 1; ++i)
-        d_ask_for_tile(call, plan, feed, i);
+        d_ask_for_tile<MOVE>(call, plan, feed, i);
 }
 
 /* Whether there is a chunk whose tiles are to be used. */

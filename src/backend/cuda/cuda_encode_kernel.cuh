@@ -104,6 +104,7 @@ __device__ __forceinline__ void d_move_vector(const xci_chunk_job *job, uint32_t
 
 /* Lists what differs in the next tile of the chunk, and works on what is listed. Batches are
  * worked on in one place, because they are long. */
+template <bool MOVE>
 __device__ __forceinline__ void d_encode_tile(xci_encoder *e, const xci_chunk_job *job,
                                               uint32_t left, bool lz4) {
     const xci_stage *stage = d_use_tile(&e->feed);
@@ -119,7 +120,7 @@ __device__ __forceinline__ void d_encode_tile(xci_encoder *e, const xci_chunk_jo
         any |= rows[i].lows | rows[i].highs;
         all &= rows[i].lows & rows[i].highs;
     }
-    if (any != 0 && job->moves) {
+    if (MOVE && any != 0 && job->moves) {
 #pragma unroll
         for (uint32_t i = 0; i < XCI_TILE_ROWS; ++i)
             d_move_vector(job, left + i * XCI_ROW + d_lane() * XCI_VECTOR, olds[i], rows[i].mask,
@@ -145,22 +146,22 @@ __device__ __forceinline__ void d_encode_tile(xci_encoder *e, const xci_chunk_jo
         d_encode_literals(e, job, stage, left);
 }
 
-__device__ __forceinline__ void d_run_encoder(xci_encoder *e) {
+template <bool MOVE> __device__ __forceinline__ void d_run_encoder(xci_encoder *e) {
     const bool lz4 = e->call->codec == XORCAST_CODEC_LZ4;
     xci_parking *parking = &e->memory->parking;
     bool begins = true;
 #pragma unroll 1
     for (;;) {
         if (XCI_RARE(begins))
-            d_ask_for_first(e->call, e->plan, &e->feed);
+            d_ask_for_first<MOVE>(e->call, e->plan, &e->feed);
         if (!d_has_job(e->feed.memory))
             break;
         const xci_chunk_job *job = d_job(e->feed.memory, e->feed.memory->finished);
         d_begin_chunk(e, job);
 #pragma unroll 1
         for (int32_t left = d_last_tile(job->bytes); left >= 0; left -= (int32_t)XCI_TILE) {
-            d_ask_for_tile(e->call, e->plan, &e->feed, XCI_STAGES - 1);
-            d_encode_tile(e, job, (uint32_t)left, lz4);
+            d_ask_for_tile<MOVE>(e->call, e->plan, &e->feed, XCI_STAGES - 1);
+            d_encode_tile<MOVE>(e, job, (uint32_t)left, lz4);
         }
         begins = !d_finish_chunk(e, job);
         if (XCI_RARE(begins))
@@ -204,6 +205,9 @@ __device__ __forceinline__ xci_encoder d_make_encoder(const xci_cuda_encode_call
     return e;
 }
 
+/* MOVE: old becomes new, as far as d_moves allows. A kernel of its own, because what that takes in
+ * the loop over tiles costs up to 1 % where nothing is to move. */
+template <bool MOVE>
 __global__ void __launch_bounds__(XCI_BLOCK_WARPS *XCI_WARP, XCI_LEAST_BLOCKS)
     k_encode_chunks(const __grid_constant__ xci_cuda_encode_call call,
                     const __grid_constant__ xci_encode_plan plan) {
@@ -216,7 +220,7 @@ __global__ void __launch_bounds__(XCI_BLOCK_WARPS *XCI_WARP, XCI_LEAST_BLOCKS)
     }
     xci_encoder encoder = d_make_encoder(
         &call, &plan, (uint8_t *)shared + warp * xci_warp_shared(plan.ring_bytes), number - 1);
-    d_run_encoder(&encoder);
+    d_run_encoder<MOVE>(&encoder);
 }
 
 #endif

@@ -15,8 +15,9 @@ typedef struct __align__(16) xci_warp_memory {
 }
 xci_warp_memory;
 
+/* Whole lines of 128 bytes, so that a row of a tile is whole lines in every warp. */
 __host__ __device__ static inline uint32_t xci_warp_shared(uint32_t ring_bytes) {
-    return (uint32_t)sizeof(xci_warp_memory) + ring_bytes + XCI_RING_SPILL;
+    return ((uint32_t)sizeof(xci_warp_memory) + ring_bytes + XCI_RING_SPILL + 127) / 128 * 128;
 }
 
 /* What a warp holds while it works. */
