@@ -41,12 +41,12 @@ typedef struct encode_slot {
     xci_device_memory tables, pinned; /* results, sizes, moves, blocks */
     xci_device_memory payload;        /* blocks on the host */
     void *encoded, *drained, *kept;   /* events */
-    range_span ranges;     /* to book; fewer than were encoded if not all blocks fitted */
-    uint64_t first, count; /* chunks that were encoded, by their local numbers */
-    uint64_t used;         /* bytes of the blocks to book */
-    uint64_t settled;      /* blocks that were listed to be applied */
-    bool moved;            /* the shadow by them, and not all of it is booked */
-    xci_device_gap gap, beside;       /* beside: the old weights, if that form is wanted too */
+    range_span ranges;          /* to book; fewer than were encoded if not all blocks fitted */
+    uint64_t first, count;      /* chunks that were encoded, by their local numbers */
+    uint64_t used;              /* bytes of the blocks to book */
+    uint64_t settled;           /* blocks that were listed to be applied */
+    bool moved;                 /* the shadow by them, and not all of it is booked */
+    xci_device_gap gap, beside; /* beside: the old weights, if that form is wanted too */
     xci_device_memory beside_payload; /* on the host */
 } encode_slot;
 
@@ -59,15 +59,15 @@ struct xci_device_encoder {
     xorcast_context *context;
     xci_pending *pending;
     xci_device_shadow *shadow;
-    uint32_t share;                            /* of the bundle, whose chunks it encodes */
-    const xci_device_encoder *const *siblings; /* one for each share */
-    void *compute, *sizes, *drain, *keep;      /* streams, */
+    uint32_t share;                              /* of the bundle, whose chunks it encodes */
+    const xci_device_encoder *const *siblings;   /* one for each share */
+    void *compute, *sizes, *drain, *keep;        /* streams, */
     void *event, *computed, *settled, *gathered; /* and events between them */
     xci_device_incoming incoming;
     xci_device_memory scratch; /* of encode; of settling, which is on the same stream */
     xci_device_side *side;     /* where blocks stay until the next version, or NULL; not owned */
     bool moves;                /* encode moves the shadow */
-    xci_device_join join; /* a group's scattered chunks */
+    xci_device_join join;      /* a group's scattered chunks */
     encode_slot slots[SLOTS];
     uint64_t launched, received, booked; /* pieces of the put; piece i is in slot i % SLOTS */
     uint64_t capacity, most_chunks;      /* of a piece */
@@ -690,9 +690,9 @@ static xorcast_status receive_ready(xci_device_encoder *e) {
     const xci_device *device = e->context->shared->device;
     while (e->received < e->launched) {
         bool here = false;
-        XCI_DEVICE(e->context, "encode weights",
-                   device->ops->event_done(device->handle,
-                                           e->slots[e->received % SLOTS].encoded, &here));
+        XCI_DEVICE(
+            e->context, "encode weights",
+            device->ops->event_done(device->handle, e->slots[e->received % SLOTS].encoded, &here));
         if (!here)
             break;
         TRY(receive(e));

@@ -22,7 +22,7 @@ typedef struct xci_device_incoming {
     xorcast_bundle *bundle, *share;
     uint32_t index; /* of the share */
     const xci_device_shadow *shadow;
-    xci_device_memory small;  /* copies: packed chunks, one behind the other; zero where nothing
+    xci_device_memory small; /* copies: packed chunks, one behind the other; zero where nothing
                                  of the share is */
     xci_device_memory small_table; /* their addresses, for the device */
     uint32_t *offsets;        /* of each small tensor in its chunk */

@@ -31,7 +31,7 @@ typedef struct xci_stage_worker {
     /* of the run that is worked on, one for each of its blocks */
     xci_chunk *chunks;
     xci_block_job *jobs;
-    uint32_t *indices; /* of the blocks in their record */
+    uint32_t *indices;       /* of the blocks in their record */
     bool beside_old_weights; /* blocks may be decoded beside them */
 } xci_stage_worker;
 

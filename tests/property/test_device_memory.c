@@ -21,7 +21,7 @@
 #define BATCHES (4 * UINT64_C(131072)) /* blocks under way; 4 bytes each */
 #define SCANS (2 * UINT64_C(65536))    /* chunks of an audit under way; 16 bytes each */
 #define MORE (UINT64_C(512) << 10)
-#define ROUNDING (UINT64_C(72) << 10)  /* 64 KiB of them beyond what the manifest said */
+#define ROUNDING (UINT64_C(72) << 10) /* 64 KiB of them beyond what the manifest said */
 
 static uint64_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
