@@ -598,7 +598,7 @@ class Delta:
 
     def __init__(self, data):
         need(len(data) >= 48, "too few bytes for a delta")
-        need(data[:8] == DELTA_MAGIC and data[8:16] == bytes(8), "the head")
+        need(data[:8] == DELTA_MAGIC and data[8:16] == bytes([1]) + bytes(7), "the head")
         foot = Reader(data[-32:])
         size, want = foot.number(8), foot.bytes(16)
         need(foot.bytes(8) == END_MAGIC, "the foot")
@@ -610,7 +610,7 @@ class Delta:
         self.read_parts(Reader(data[16:len(data) - 32 - size]))
 
     def read_manifest(self, reader):
-        need(reader.number(4) == 0, "the version")
+        need(reader.number(4) == 1, "the version")
         flags = reader.number(4)
         need(flags <= 31, "flags of the manifest")
         self.needs_old = bool(flags & 8)
