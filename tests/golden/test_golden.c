@@ -1,4 +1,4 @@
-/* Committed deltas of format version 1, for good: later libraries read it. Good ones must be applied
+/* Committed deltas of format version 1, which every later release reads. Good ones must be applied
  * right, and encoding the same weights today must give the same bytes; zstd's own output is
  * compared after decoding only, because another zstd may write another. Bad ones must be refused as
  * v1/bad.txt says: file, status, words of the message.
