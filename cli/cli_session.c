@@ -9,7 +9,7 @@ const cli_remedy cli_remedies[CLI_REMEDIES] = {
     {"FIX", "correct the command or what it names"},
     {"RETRY", "try again later, or with more memory, room or time"},
     {"REFETCH", "fetch or make the delta again"},
-    {"UPGRADE", "use a newer xorcast"},
+    {"UPGRADE", "use the newest xorcast on both sides"},
     {"REFUSE", "do not use these bytes"},
     {"KEYFRAME", "use the right checkpoint, or fetch the weights whole"},
     {"RESTART", "restart the process"},

@@ -21,14 +21,19 @@ void xci_head_write(uint8_t out[XCI_HEAD_BYTES]) {
     xci_store32(out + 8, XCI_FORMAT_VERSION);
 }
 
+/* What to do about a delta that this library does not read. */
+static const char *remedy(uint32_t version) {
+    return version < XCI_FORMAT_VERSION ? "make it again with this release" : "use a newer library";
+}
+
 xorcast_status xci_head_read(xorcast_context *context, const uint8_t bytes[XCI_HEAD_BYTES]) {
     if (memcmp(bytes, head_magic, sizeof head_magic) != 0)
         FAIL(context, XORCAST_DATA_CORRUPT,
              "this is no xorcast delta: it does not begin with XORCAST");
     if (xci_load32(bytes + 8) != XCI_FORMAT_VERSION || xci_load32(bytes + 12) != 0)
         FAIL(context, XORCAST_DATA_VERSION,
-             "the delta has format version %u, this library reads %u; use a newer library",
-             xci_load32(bytes + 8), XCI_FORMAT_VERSION);
+             "the delta has format version %u, this library reads %u; %s", xci_load32(bytes + 8),
+             XCI_FORMAT_VERSION, remedy(xci_load32(bytes + 8)));
     return XORCAST_OK;
 }
 
@@ -234,9 +239,8 @@ static xorcast_status read_fields(xorcast_context *context, xci_reader *r, xci_m
     const uint32_t version = xci_read32(r), flags = xci_read32(r);
     if (!r->bad && (version != XCI_FORMAT_VERSION || (flags & ~FLAGS) != 0))
         FAIL(context, XORCAST_DATA_VERSION,
-             "the delta has format version %u with flags %u, this library reads version %u; use a "
-             "newer library",
-             version, flags, XCI_FORMAT_VERSION);
+             "the delta has format version %u with flags %u, this library reads version %u; %s",
+             version, flags, XCI_FORMAT_VERSION, remedy(version));
     m->info.format_version = version;
     m->info.has_files = (flags & FLAG_FILES) != 0;
     m->info.needs_old_weights = (flags & FLAG_NEEDS_OLD) != 0;

@@ -9,7 +9,7 @@
 #include "base/hash.h"
 #include "frame/record.h"
 
-#define XCI_FORMAT_VERSION 0u
+#define XCI_FORMAT_VERSION 1u
 #define XCI_HEAD_BYTES 16u
 #define XCI_FOOT_BYTES 32u
 #define XCI_MANIFEST_MAX                                                                           \

@@ -856,14 +856,21 @@ static void test_unknown_versions(void **state) {
     rig r;
     rig_open(&r, false, XORCAST_CODEC_LZ4, false);
     uint32_t *const fields[] = {&r.made.head_version, &r.made.version};
-    static const uint32_t lies[] = {1, 2, 0x80000000};
+    static const struct {
+        uint32_t version;
+        const char *words;
+    } lies[] = {{0, "format version 0"},
+                {0, "make it again with this release"},
+                {2, "use a newer library"},
+                {0x80000000, "format version 2147483648"}};
     for (unsigned f = 0; f < 2; f++)
-        for (unsigned i = 0; i < 3; i++) {
+        for (unsigned i = 0; i < sizeof lies / sizeof *lies; i++) {
             test_bytes out = {0};
-            *fields[f] = lies[i];
+            const uint32_t right = *fields[f];
+            *fields[f] = lies[i].version;
             made_write(&r.made, &out);
-            *fields[f] = 0;
-            refuse_and_free(&r, out, XORCAST_DATA_VERSION, "format version");
+            *fields[f] = right;
+            refuse_and_free(&r, out, XORCAST_DATA_VERSION, lies[i].words);
         }
     const uint32_t flags = r.made.flags;
     for (unsigned bit = 5; bit < 32; bit++) {

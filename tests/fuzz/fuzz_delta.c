@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/context.h"
+#include "frame/manifest.h"
 #include "support/delta_maker.h"
 #include "support/fuzzing.h"
 
@@ -109,6 +110,7 @@ static void next_manifest(fields *f, made_delta *made) {
     memcpy(made->base_digest, the.digest.lane, sizeof made->base_digest);
     memcpy(made->base_fingerprint, the.layout.fingerprint, 16);
     memcpy(made->target_fingerprint, the.layout.fingerprint, 16);
+    made->head_version = made->version = XCI_FORMAT_VERSION;
     made->flags = 3;
     made->target_step = 1;
     made->chunk_log2 = 14;

@@ -1,13 +1,14 @@
-/* Committed deltas of format version 0, kept as long as it is read. Good ones must be applied
+/* Committed deltas of format version 1, which every later release reads. Good ones must be applied
  * right, and encoding the same weights today must give the same bytes; zstd's own output is
  * compared after decoding only, because another zstd may write another. Bad ones must be refused as
- * v0/bad.txt says: file, status, words of the message.
+ * v1/bad.txt says: file, status, words of the message.
  *
- * To make the files anew, when the format changes or a case is added:
+ * To make the files of a case that is added:
  *
  *     XORCAST_GOLDEN_MAKE=1 build/tests/test_golden
  *
- * and commit what changed; a file that changed though the format did not is a defect. */
+ * and commit the new ones. A file that changed, but for zstd's own output, is a defect: a format
+ * that gives other bytes is another version, with a folder of its own beside this one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +21,7 @@
 
 #include "support/delta_maker.h"
 
-#define FOLDER XORCAST_TEST_SOURCE "/golden/v0/"
+#define FOLDER XORCAST_TEST_SOURCE "/golden/v1/"
 #define CHUNK 16384u
 
 enum { NONE, SMALL, WHOLE, STEPS };
@@ -238,7 +239,7 @@ static void test_good(void **state) {
         const xorcast_source source = test_source(&kept);
         assert_int_equal(xorcast_delta_apply(s.bundles[2], &source, &info), XORCAST_OK);
         assert_true(model_equal(&s.new, &s.live));
-        assert_int_equal(info.format_version, 0);
+        assert_int_equal(info.format_version, 1);
         assert_string_equal(info.base.run, cases[i].run != NULL ? cases[i].run : "");
         assert_true(info.target.step == cases[i].target_step);
         test_bytes_free(&now);
@@ -257,10 +258,16 @@ typedef struct broken {
 
 /* Each changes a good delta in one way. */
 static void other_version(broken *b) {
-    b->made.version = 1;
+    b->made.version = 2;
 }
 static void other_head(broken *b) {
-    b->made.head_version = 1;
+    b->made.head_version = 2;
+}
+static void older_version(broken *b) {
+    b->made.version = 0;
+}
+static void older_head(broken *b) {
+    b->made.head_version = 0;
 }
 static void other_base(broken *b) {
     b->made.base_digest[0]++;
@@ -382,8 +389,10 @@ static const struct {
     const char *words;
     const char *of; /* the good one that it is made of; NULL: lz4 */
 } bad[] = {
-    {"bad-version", other_version, XORCAST_DATA_VERSION, "format version 1", NULL},
-    {"bad-head", other_head, XORCAST_DATA_VERSION, "format version 1", NULL},
+    {"bad-version", other_version, XORCAST_DATA_VERSION, "use a newer library", NULL},
+    {"bad-head", other_head, XORCAST_DATA_VERSION, "format version 2", NULL},
+    {"bad-version-0", older_version, XORCAST_DATA_VERSION, "make it again", NULL},
+    {"bad-head-0", older_head, XORCAST_DATA_VERSION, "format version 0", NULL},
     {"bad-base", other_base, XORCAST_BASE_MISMATCH, "starts from step 3", NULL},
     {"bad-target", other_target, XORCAST_BASE_MISMATCH, "changed positions", NULL},
     {"bad-layout", other_layout, XORCAST_LAYOUT_MISMATCH, "another layout", NULL},

@@ -21,7 +21,8 @@ PART_MAX = 192 << 20
 HEADER_MAX = 100000000
 FILES_MAX = 256 << 20
 SIDE_MAX = 64 << 20
-DELTA_MAGIC, END_MAGIC = b"XORCAST\0", b"XORCEND\0"
+VERSION = 1
+DELTA_HEAD, END_MAGIC = b"XORCAST\0" + struct.pack("<II", VERSION, 0), b"XORCEND\0"
 
 
 class Refused(Exception):
@@ -598,7 +599,7 @@ class Delta:
 
     def __init__(self, data):
         need(len(data) >= 48, "too few bytes for a delta")
-        need(data[:8] == DELTA_MAGIC and data[8:16] == bytes(8), "the head")
+        need(data[:16] == DELTA_HEAD, "the head")
         foot = Reader(data[-32:])
         size, want = foot.number(8), foot.bytes(16)
         need(foot.bytes(8) == END_MAGIC, "the foot")
@@ -610,7 +611,7 @@ class Delta:
         self.read_parts(Reader(data[16:len(data) - 32 - size]))
 
     def read_manifest(self, reader):
-        need(reader.number(4) == 0, "the version")
+        need(reader.number(4) == VERSION, "the version")
         flags = reader.number(4)
         need(flags <= 31, "flags of the manifest")
         self.needs_old = bool(flags & 8)

@@ -297,7 +297,7 @@ class Inspect(ToolTest):
         self.assertNotEqual(row["base"]["digest"], row["target"]["digest"])
         self.assertEqual(row["base_fingerprint"], row["target_fingerprint"])
         self.assertEqual(row["delta_bytes"], delta.stat().st_size)
-        self.assertEqual(row["format_version"], 0)
+        self.assertEqual(row["format_version"], 1)
         self.assertTrue(row["has_files"])
         raw = [weights_in(step).read_bytes() for step in (old, new)]
         mask = [a ^ b for a, b in zip(*raw)]

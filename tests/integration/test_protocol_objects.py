@@ -81,7 +81,7 @@ class Peer:
         found = ours.Delta.__new__(ours.Delta)
         found.read_manifest(reader)
         parts = [self.get(f"version/{step}/part/{i}") for i in range(len(found.parts))]
-        return ours.Delta(ours.DELTA_MAGIC + bytes(8) + b"".join(parts) + manifest)
+        return ours.Delta(ours.DELTA_HEAD + b"".join(parts) + manifest)
 
 
 class Objects(ToolTest):

@@ -101,7 +101,9 @@ static void take_identity(cursor *c, made_delta *made) {
 void made_take(made_delta *made, const test_bytes *delta) {
     memset(made, 0, sizeof *made);
     const uint8_t *end = delta->bytes + delta->count;
-    cursor c = {end - 32, end};
+    cursor c = {delta->bytes + 8, end};
+    made->head_version = (uint32_t)take_number(&c, 4);
+    c = (cursor){end - 32, end};
     const uint64_t manifest_bytes = take_number(&c, 8);
     c = (cursor){end - 32 - manifest_bytes, end - 32};
     take_identity(&c, made);

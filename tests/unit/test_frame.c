@@ -13,6 +13,7 @@
 
 static xci_manifest full_manifest(xci_part *parts, uint64_t part_count) {
     xci_manifest m = {.layout_group_count = 1000, .layout_chunk_count = 70000, .parts = parts};
+    m.info.format_version = XCI_FORMAT_VERSION;
     memset(m.info.base.run, 'r', XORCAST_RUN_BYTES - 1);
     memcpy(m.info.target.run, m.info.base.run, XORCAST_RUN_BYTES);
     m.info.base.step = 0;
