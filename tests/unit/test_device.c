@@ -2,8 +2,10 @@
  * are ordered by events, copies of every alignment, failures turned into statuses. And how a
  * plug-in is found. What the batched operations give is compared with the CPU by tests/gpu and,
  * through whole versions, by tests/property. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -329,6 +331,49 @@ static void test_rates(void **state) {
     xorcast_context_destroy(context);
 }
 
+/* ---- A stream of several threads ---- */
+
+static atomic_bool events_done;
+
+static void *wait_for_default(void *user) {
+    const xci_device *d = user;
+    uint64_t failures = 0;
+    while (!atomic_load(&events_done))
+        failures += d->ops->stream_wait(d->handle, NULL) != 0;
+    return (void *)(uintptr_t)failures;
+}
+
+/* Contexts of a device have its default stream in common: while one thread marks it, another may
+ * see the mark pass. */
+static void test_default_stream_of_two(void **state) {
+    (void)state;
+    xorcast_context *here = test_device_context(1), *there = test_device_context(1);
+    const xci_device *d = device_of(here);
+    pthread_t threads[3];
+    void *failures, *event;
+    atomic_store(&events_done, false);
+    for (unsigned t = 0; t < 3; t++)
+        assert_int_equal(pthread_create(&threads[t], NULL, wait_for_default,
+                                        (void *)(uintptr_t)device_of(there)),
+                         0);
+    for (unsigned i = 0; i < 60000; i++) {
+        bool done;
+        assert_int_equal(d->ops->event_open(d->handle, &event), 0);
+        assert_int_equal(d->ops->event_record(d->handle, event, NULL), 0);
+        assert_int_equal(d->ops->event_wait(d->handle, event), 0);
+        assert_int_equal(d->ops->event_done(d->handle, event, &done), 0);
+        assert_true(done);
+        assert_int_equal(d->ops->event_close(d->handle, event), 0);
+    }
+    atomic_store(&events_done, true);
+    for (unsigned t = 0; t < 3; t++) {
+        assert_int_equal(pthread_join(threads[t], &failures), 0);
+        assert_null(failures);
+    }
+    xorcast_context_destroy(there);
+    xorcast_context_destroy(here);
+}
+
 /* ---- Finding one ---- */
 
 static char logged[1024];
@@ -366,7 +411,7 @@ int main(void) {
         cmocka_unit_test(test_move_cut), cmocka_unit_test(test_copy_many),
         cmocka_unit_test(test_account),  cmocka_unit_test(test_arena),
         cmocka_unit_test(test_plugins),  cmocka_unit_test(test_caller_memory),
-        cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_rates),    cmocka_unit_test(test_default_stream_of_two),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
