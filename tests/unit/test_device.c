@@ -16,6 +16,7 @@
 #include "backend/cuda/cuda_move.h"
 #include "backend/device.h"
 #include "backend/device_arena.h"
+#include "base/bytes.h"
 #include "support/device_model.h"
 #include "support/fake_device.h"
 
@@ -276,6 +277,27 @@ static void test_arena(void **state) {
     xorcast_context_destroy(context);
 }
 
+/* What is expected, or a step, may be more than there is: what is taken fits. */
+static void test_arena_fits(void **state) {
+    (void)state;
+    xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
+    options.device_limit_bytes = 300000;
+    xorcast_context *context = test_device_context_with(&options);
+    xci_device_arena arena;
+    uint8_t *at;
+    for (unsigned expected = 0; expected < 2; expected++) {
+        xci_device_arena_open(&arena, context);
+        if (expected != 0)
+            xci_device_arena_expect(&arena, UINT64_C(1) << 40);
+        for (unsigned i = 0; i < 3; i++)
+            assert_int_equal(xci_device_arena_take(&arena, 90000, &at), XORCAST_OK);
+        assert_int_equal(xci_device_arena_take(&arena, 90000, &at), XORCAST_NO_DEVICE_MEMORY);
+        assert_int_equal(arena.taken, 3 * xci_round_up(90000, 256));
+        xci_device_arena_close(&arena);
+    }
+    xorcast_context_destroy(context);
+}
+
 /* ---- The caller's own memory, and rates ---- */
 
 static void test_caller_memory(void **state) {
@@ -406,12 +428,13 @@ static void test_plugins(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_about),    cmocka_unit_test(test_beside),
-        cmocka_unit_test(test_owner),    cmocka_unit_test(test_order),
-        cmocka_unit_test(test_move_cut), cmocka_unit_test(test_copy_many),
-        cmocka_unit_test(test_account),  cmocka_unit_test(test_arena),
-        cmocka_unit_test(test_plugins),  cmocka_unit_test(test_caller_memory),
-        cmocka_unit_test(test_rates),    cmocka_unit_test(test_default_stream_of_two),
+        cmocka_unit_test(test_about),      cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_owner),      cmocka_unit_test(test_order),
+        cmocka_unit_test(test_move_cut),   cmocka_unit_test(test_copy_many),
+        cmocka_unit_test(test_account),    cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_plugins),    cmocka_unit_test(test_caller_memory),
+        cmocka_unit_test(test_rates),      cmocka_unit_test(test_default_stream_of_two),
+        cmocka_unit_test(test_arena_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
