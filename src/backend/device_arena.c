@@ -32,6 +32,12 @@ static void release_from(xci_device_arena *arena, uint64_t kept) {
     }
 }
 
+static xorcast_status allocate(const xci_device_arena *arena, uint64_t bytes,
+                               xci_device_memory *segment) {
+    return arena->for_engine ? xci_engine_allocate(arena->context, bytes, segment)
+                             : xci_device_allocate(arena->context, bytes, segment);
+}
+
 static xorcast_status add_segment(xci_device_arena *arena, uint64_t bytes) {
     const uint64_t step = xci_min(xci_max(arena->total_bytes, STEP_MIN), arena->step_most);
     const uint64_t likely = arena->likely - xci_min(arena->likely, arena->total_bytes);
@@ -42,9 +48,9 @@ static xorcast_status add_segment(xci_device_arena *arena, uint64_t bytes) {
     arena->segments = memory;
     TRY(status);
     xci_device_memory *segment = &arena->segments[arena->segment_count];
-    const uint64_t size = xci_max(bytes, likely > 0 ? likely : step);
-    TRY(arena->for_engine ? xci_engine_allocate(arena->context, size, segment)
-                          : xci_device_allocate(arena->context, size, segment));
+    /* No byte more, if need be: what is likely is only what somebody says, or was so before. */
+    if (allocate(arena, xci_max(bytes, likely > 0 ? likely : step), segment) < 0)
+        TRY(allocate(arena, bytes, segment));
     arena->total_bytes += segment->bytes;
     arena->segment_count++;
     return XORCAST_OK;

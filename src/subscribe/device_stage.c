@@ -187,9 +187,14 @@ bool xci_device_stage_elsewhere(const xci_stage *stage, const xci_record *record
     return true;
 }
 
-xorcast_status xci_device_stage_finish(xci_stage *stage) {
+xorcast_status xci_device_stage_wait(xci_stage *stage) {
     for (uint32_t s = 0; s < stage->device->share_count; s++)
         TRY(xci_device_load_end(&stage->device->shares[s].loader));
+    return XORCAST_OK;
+}
+
+xorcast_status xci_device_stage_finish(xci_stage *stage) {
+    TRY(xci_device_stage_wait(stage));
     for (uint32_t i = 0; i < xci_context_threads(stage->bundle->context); i++) {
         const xci_stage_sums *sum = &stage->device->sums[i];
         xci_counts_add(&stage->counts, &sum->counts);

@@ -49,7 +49,9 @@ xorcast_status xci_device_stage_begin(xci_stage *stage);
 xorcast_status xci_device_stage_records(xci_stage *stage, xci_device_side *side);
 /* Whether a record's blocks came from there. */
 bool xci_device_stage_elsewhere(const xci_stage *stage, const xci_record *record);
-/* Until everything is checked and listed. */
+/* Until everything so far is checked. */
+xorcast_status xci_device_stage_wait(xci_stage *stage);
+/* All parts are in: until everything is checked and listed. */
 xorcast_status xci_device_stage_finish(xci_stage *stage);
 /* Who decoded what is staged, and why; of several shares, in all, and why in the first. */
 void xci_device_stage_decoding(const xci_stage *stage, xorcast_decoding *decoding_out);

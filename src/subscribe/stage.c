@@ -403,7 +403,9 @@ xorcast_status xci_stage_parts(xci_stage *stage, const xci_manifest *manifest, u
     const xorcast_status listed = list_parts(&job);
     xorcast_error error;
     xorcast_last_error(stage->bundle->context, &error);
-    TRY(stage_listed(&job)); /* damage before a part that cannot be listed comes first */
+    TRY(stage_listed(&job)); /* damage before a part that cannot be listed comes first, */
+    if (listed < 0 && stage->device != NULL)
+        TRY(xci_device_stage_wait(stage)); /* also what a device has yet to say */
     return listed < 0 ? xci_fail_from(stage->bundle->context, listed, &error, "%s", error.text)
                       : XORCAST_OK;
 }

@@ -560,6 +560,29 @@ static void test_right_checksum_wrong_content(void **state) {
     rig_close(&r);
 }
 
+/* Of two parts with right hashes, a block of the first and the head of the other are damaged: the
+ * first is named, by a device too, which looks at blocks later than others look at heads. */
+static void test_damage_before_an_unknown_part(void **state) {
+    (void)state;
+    static const uint8_t block[] = {0xf0, 1, 2, 3, 4, 5};
+    rig r;
+    rig_open(&r, false, XORCAST_CODEC_LZ4, false);
+    test_bytes out = {0};
+    made_part first = {0};
+    r.records[0] = made_single(0, 1, LZ4_BF16, block, sizeof block);
+    r.records[1].flags |= 0x80;
+    made_set_records(&first, &r.records[0], 1);
+    made_set_records(&r.made.parts[1], &r.records[1], 1);
+    test_bytes_free(&r.made.parts[0].bytes);
+    r.made.parts[0] = first;
+    r.made.group_count = r.made.part_count = r.made.parts_made = 2;
+    made_write(&r.made, &out);
+    refuse_and_free(&r, out, XORCAST_DATA_CORRUPT, "block");
+    restore(&r);
+    accept(&r, &r.delta);
+    rig_close(&r);
+}
+
 static void test_padding_touched(void **state) {
     (void)state;
     rig r;
@@ -1229,6 +1252,7 @@ int main(void) {
         cmocka_unit_test(test_counts_that_lie),
         cmocka_unit_test(test_blocks_that_do_not_fit),
         cmocka_unit_test(test_right_checksum_wrong_content),
+        cmocka_unit_test(test_damage_before_an_unknown_part),
         cmocka_unit_test(test_padding_touched),
         cmocka_unit_test(test_width_that_lies),
         cmocka_unit_test(test_foreign_blocks_are_taken),

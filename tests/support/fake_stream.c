@@ -129,12 +129,8 @@ static fake_stream *stream_of(fake_device *device, void *stream) {
     return found;
 }
 
-int fake_put(void *handle, void *stream, const fake_work *work) {
-    fake_device *device = handle;
-    const int error = fake_call();
-    if (error != 0)
-        return error;
-    pthread_mutex_lock(&fake_streams_lock);
+/* Streams are locked. */
+static fake_stream *enqueue(fake_device *device, void *stream, const fake_work *work) {
     fake_stream *to = stream_of(device, stream);
     if (to->captured)
         fake_stop("work on a stream that is being captured");
@@ -148,6 +144,15 @@ int fake_put(void *handle, void *stream, const fake_work *work) {
     else
         to->first = copy;
     to->last = copy;
+    return to;
+}
+
+int fake_put(void *handle, void *stream, const fake_work *work) {
+    const int error = fake_call();
+    if (error != 0)
+        return error;
+    pthread_mutex_lock(&fake_streams_lock);
+    (void)enqueue(handle, stream, work);
     pthread_mutex_unlock(&fake_streams_lock);
     return 0;
 }
@@ -258,17 +263,17 @@ int fake_event_close(void *handle, void *event) {
     return fake_call();
 }
 
+/* All at once: other threads run what is on a default stream. */
 int fake_event_record(void *handle, void *event, void *stream) {
-    fake_device *device = handle;
     fake_event *of = event;
     const fake_work work = {.event = event};
-    const int error = fake_put(handle, stream, &work);
+    const int error = fake_call();
     if (error != 0)
         return error;
     pthread_mutex_lock(&fake_streams_lock);
-    of->stream = stream_of(device, stream);
-    of->until = of->stream->queued;
     of->references++;
+    of->stream = enqueue(handle, stream, &work);
+    of->until = of->stream->queued;
     pthread_mutex_unlock(&fake_streams_lock);
     return 0;
 }

@@ -2,8 +2,10 @@
  * are ordered by events, copies of every alignment, failures turned into statuses. And how a
  * plug-in is found. What the batched operations give is compared with the CPU by tests/gpu and,
  * through whole versions, by tests/property. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +16,7 @@
 #include "backend/cuda/cuda_move.h"
 #include "backend/device.h"
 #include "backend/device_arena.h"
+#include "base/bytes.h"
 #include "support/device_model.h"
 #include "support/fake_device.h"
 
@@ -274,6 +277,27 @@ static void test_arena(void **state) {
     xorcast_context_destroy(context);
 }
 
+/* What is expected, or a step, may be more than there is: what is taken fits. */
+static void test_arena_fits(void **state) {
+    (void)state;
+    xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
+    options.device_limit_bytes = 300000;
+    xorcast_context *context = test_device_context_with(&options);
+    xci_device_arena arena;
+    uint8_t *at;
+    for (unsigned expected = 0; expected < 2; expected++) {
+        xci_device_arena_open(&arena, context);
+        if (expected != 0)
+            xci_device_arena_expect(&arena, UINT64_C(1) << 40);
+        for (unsigned i = 0; i < 3; i++)
+            assert_int_equal(xci_device_arena_take(&arena, 90000, &at), XORCAST_OK);
+        assert_int_equal(xci_device_arena_take(&arena, 90000, &at), XORCAST_NO_DEVICE_MEMORY);
+        assert_int_equal(arena.taken, 3 * xci_round_up(90000, 256));
+        xci_device_arena_close(&arena);
+    }
+    xorcast_context_destroy(context);
+}
+
 /* ---- The caller's own memory, and rates ---- */
 
 static void test_caller_memory(void **state) {
@@ -329,6 +353,49 @@ static void test_rates(void **state) {
     xorcast_context_destroy(context);
 }
 
+/* ---- A stream of several threads ---- */
+
+static atomic_bool events_done;
+
+static void *wait_for_default(void *user) {
+    const xci_device *d = user;
+    uint64_t failures = 0;
+    while (!atomic_load(&events_done))
+        failures += d->ops->stream_wait(d->handle, NULL) != 0;
+    return (void *)(uintptr_t)failures;
+}
+
+/* Contexts of a device have its default stream in common: while one thread marks it, another may
+ * see the mark pass. */
+static void test_default_stream_of_two(void **state) {
+    (void)state;
+    xorcast_context *here = test_device_context(1), *there = test_device_context(1);
+    const xci_device *d = device_of(here);
+    pthread_t threads[3];
+    void *failures, *event;
+    atomic_store(&events_done, false);
+    for (unsigned t = 0; t < 3; t++)
+        assert_int_equal(pthread_create(&threads[t], NULL, wait_for_default,
+                                        (void *)(uintptr_t)device_of(there)),
+                         0);
+    for (unsigned i = 0; i < 60000; i++) {
+        bool done;
+        assert_int_equal(d->ops->event_open(d->handle, &event), 0);
+        assert_int_equal(d->ops->event_record(d->handle, event, NULL), 0);
+        assert_int_equal(d->ops->event_wait(d->handle, event), 0);
+        assert_int_equal(d->ops->event_done(d->handle, event, &done), 0);
+        assert_true(done);
+        assert_int_equal(d->ops->event_close(d->handle, event), 0);
+    }
+    atomic_store(&events_done, true);
+    for (unsigned t = 0; t < 3; t++) {
+        assert_int_equal(pthread_join(threads[t], &failures), 0);
+        assert_null(failures);
+    }
+    xorcast_context_destroy(there);
+    xorcast_context_destroy(here);
+}
+
 /* ---- Finding one ---- */
 
 static char logged[1024];
@@ -361,12 +428,13 @@ static void test_plugins(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_about),    cmocka_unit_test(test_beside),
-        cmocka_unit_test(test_owner),    cmocka_unit_test(test_order),
-        cmocka_unit_test(test_move_cut), cmocka_unit_test(test_copy_many),
-        cmocka_unit_test(test_account),  cmocka_unit_test(test_arena),
-        cmocka_unit_test(test_plugins),  cmocka_unit_test(test_caller_memory),
-        cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_about),      cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_owner),      cmocka_unit_test(test_order),
+        cmocka_unit_test(test_move_cut),   cmocka_unit_test(test_copy_many),
+        cmocka_unit_test(test_account),    cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_plugins),    cmocka_unit_test(test_caller_memory),
+        cmocka_unit_test(test_rates),      cmocka_unit_test(test_default_stream_of_two),
+        cmocka_unit_test(test_arena_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
