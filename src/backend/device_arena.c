@@ -48,9 +48,12 @@ static xorcast_status add_segment(xci_device_arena *arena, uint64_t bytes) {
     arena->segments = memory;
     TRY(status);
     xci_device_memory *segment = &arena->segments[arena->segment_count];
+    const uint64_t size = xci_max(bytes, likely > 0 ? likely : step);
+    xorcast_status taken = allocate(arena, size, segment);
     /* No byte more, if need be: what is likely is only what somebody says, or was so before. */
-    if (allocate(arena, xci_max(bytes, likely > 0 ? likely : step), segment) < 0)
-        TRY(allocate(arena, bytes, segment));
+    if (taken < 0 && size > bytes)
+        taken = allocate(arena, bytes, segment);
+    TRY(taken);
     arena->total_bytes += segment->bytes;
     arena->segment_count++;
     return XORCAST_OK;

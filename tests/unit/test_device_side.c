@@ -121,8 +121,13 @@ static void test_limits(void **state) {
     assert_null(xci_device_side_take(side, 0, 1001));
     assert_non_null(xci_device_side_take(side, 0, 1000));
     side = open_side(side);
+    fake_device_fail_memory(0); /* of what would be taken ahead: what is needed fits */
+    assert_non_null(xci_device_side_take(side, 0, LIMIT));
+    assert_true(fake_device_failed());
+    xci_device_side_close(side);
+    side = open_side(NULL);
     fake_device_fail_memory(0);
-    assert_null(xci_device_side_take(side, 0, LIMIT)); /* more than the version before had */
+    assert_null(xci_device_side_take(side, 0, LIMIT)); /* nothing is taken ahead */
     assert_true(fake_device_failed());
     fake_device_fail_memory(-1);
     assert_non_null(xci_device_side_take(side, 0, 1000));
