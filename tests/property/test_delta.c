@@ -14,6 +14,7 @@
 
 #include "base/bytes.h"
 #include "support/model.h"
+#include "support/expect_status.h"
 
 #define KIB UINT64_C(1024)
 #define CANARY 0xA5
@@ -28,14 +29,6 @@ static uint64_t now_bytes(xorcast_context *context) {
     xorcast_memory memory;
     xorcast_context_memory(context, &memory);
     return memory.now_bytes;
-}
-
-static void must(xorcast_context *context, xorcast_status status) {
-    xorcast_error error;
-    xorcast_last_error(context, &error);
-    if (status != XORCAST_OK)
-        print_message("%s: %s\n", xorcast_status_name(status), error.text);
-    assert_int_equal(status, XORCAST_OK);
 }
 
 /* ---- Every length and density ---- */

@@ -14,6 +14,7 @@
 
 #include "support/device_model.h"
 #include "support/fake_device.h"
+#include "support/expect_status.h"
 
 #define TIMEOUT_MS 20000
 #define CHUNK 16384u
@@ -87,14 +88,6 @@ static void small_model(model *m) {
     model_add(m, "scale_2", "F32", 4, 0, 0, 0);
     model_add(m, "void", "F32", 4, 1, 0, 0);
     model_add(m, "wide", "U8", 1, 2, 120, 1000);
-}
-
-static void must(xorcast_context *context, xorcast_status status) {
-    xorcast_error error;
-    xorcast_last_error(context, &error);
-    if (status != XORCAST_OK)
-        print_message("%s: %s\n", xorcast_status_name(status), error.text);
-    assert_int_equal(status, XORCAST_OK);
 }
 
 static bool gap; /* beside the old weights too */
@@ -182,7 +175,7 @@ static void follow(rig *r) {
 }
 
 /* The status of a call during which something failed. */
-static void check_status(xorcast_context *context, xorcast_status status, failing kind) {
+static void check_failure(xorcast_context *context, xorcast_status status, failing kind) {
     xorcast_error error;
     xorcast_last_error(context, &error);
     switch (kind) {
@@ -253,7 +246,7 @@ static void attempt_open(rig *r, failing kind, int64_t n, bool *failed_out) {
     const xorcast_status status = open_all(r);
     *failed_out = disarm();
     if (status != XORCAST_OK)
-        check_status(r->trainer, status, kind);
+        check_failure(r->trainer, status, kind);
     assert_true(*failed_out || status == XORCAST_OK);
     xorcast_context_memory(r->trainer, &after);
     assert_int_equal(before.now_bytes, after.now_bytes);
@@ -268,7 +261,7 @@ static void attempt_publish(rig *r, failing kind, int64_t n, bool *failed_out) {
     xorcast_status status = publish(r);
     *failed_out = disarm();
     if (status < 0) {
-        check_status(r->trainer, status, kind);
+        check_failure(r->trainer, status, kind);
         status = publish(r);
         /* Lost with the device: another publisher goes on, from the weights as they are. */
         if (status == XORCAST_DEVICE_FAILED && kind == FAIL_CALL) {
@@ -294,7 +287,7 @@ static void attempt_stage(rig *r, failing kind, int64_t n, bool *failed_out) {
     const xorcast_status status = xorcast_subscriber_stage(r->subscriber, r->step, TIMEOUT_MS);
     *failed_out = disarm();
     if (status < 0)
-        check_status(r->sampler, status, kind);
+        check_failure(r->sampler, status, kind);
     if (status < 0)
         must(r->sampler, xorcast_subscriber_stage(r->subscriber, r->step, TIMEOUT_MS));
     finish_commit(r);
@@ -315,7 +308,7 @@ static void attempt_commit(rig *r, failing kind, int64_t n, bool *failed_out) {
         status = xorcast_subscriber_wait(r->subscriber, TIMEOUT_MS);
     *failed_out = disarm();
     if (status < 0) {
-        check_status(r->sampler, status, kind);
+        check_failure(r->sampler, status, kind);
         if (status == XORCAST_DEVICE_FAILED)
             assert_true(device_model_equal(r->sampler, &r->live, &before));
         if (n % 2 == 0 && status == XORCAST_WEIGHTS_MIXED) {
@@ -339,7 +332,7 @@ static void attempt_undo(rig *r, failing kind, int64_t n, bool *failed_out) {
     xorcast_status status = xorcast_subscriber_undo(r->subscriber);
     *failed_out = disarm();
     if (status < 0) {
-        check_status(r->sampler, status, kind);
+        check_failure(r->sampler, status, kind);
         must(r->sampler, xorcast_subscriber_undo(r->subscriber));
     }
     assert_true(device_model_equal(r->sampler, &r->live, &before));
@@ -354,7 +347,7 @@ static void attempt_audit(rig *r, failing kind, int64_t n, bool *failed_out) {
     const xorcast_status status = xorcast_subscriber_audit(r->subscriber, 0);
     *failed_out = disarm();
     if (status < 0)
-        check_status(r->sampler, status, kind);
+        check_failure(r->sampler, status, kind);
     change(r);
     must(r->trainer, publish(r));
     follow(r);
@@ -369,7 +362,7 @@ static void attempt_keyframe(rig *r, failing kind, int64_t n, bool *failed_out) 
     const xorcast_status status = xorcast_subscriber_keyframe(r->subscriber, TIMEOUT_MS);
     *failed_out = disarm();
     if (status < 0)
-        check_status(r->sampler, status, kind);
+        check_failure(r->sampler, status, kind);
     if (status < 0)
         must(r->sampler, xorcast_subscriber_keyframe(r->subscriber, TIMEOUT_MS));
     check_live(r);

@@ -15,63 +15,39 @@
 #include "ship/link.h"
 #include "support/device_model.h"
 #include "support/fake_device.h"
+#include "support/expect_status.h"
+#include "support/twin_publishers.h"
 
 #define TIMEOUT_MS 20000
 #define CHUNK 16384u
 
-static void check_status(xorcast_context *context, xorcast_status status, xorcast_status expected) {
-    xorcast_error error;
-    xorcast_last_error(context, &error);
-    if (status != expected)
-        print_message("%s: %s\n", xorcast_status_name(status), error.text);
-    assert_int_equal(status, expected);
-}
-
 /* ---- Two publishers of the same weights ---- */
 
 typedef struct twins {
-    xorcast_context *context[2]; /* of the host's, of the device's */
+    twin_publishers both;
     model weights, device;
-    xorcast_bundle *bundle[2];
-    xorcast_publisher *publisher[2];
-    xci_peer *peer[2]; /* reads the objects of each */
-    const xci_link *link;
 } twins;
 
 static void open_twins(twins *t, const xorcast_publisher_options *wanted) {
     static const char *const urls[] = {"inproc:on-host", "inproc:on-device"};
     memset(t, 0, sizeof *t);
-    t->context[0] = test_context(2);
-    t->context[1] = test_device_context(3);
+    t->both.context[0] = test_context(2);
+    t->both.context[1] = test_device_context(3);
     model_create(&t->weights, 7);
-    device_model_create(t->context[1], &t->device, &t->weights);
-    t->bundle[0] = model_bundle(t->context[0], &t->weights, CHUNK, 1);
-    t->bundle[1] = model_bundle(t->context[1], &t->device, CHUNK, 2);
-    for (unsigned i = 0; i < 2; i++) {
-        xorcast_publisher_options options = *wanted;
-        options.run = "same";
-        check_status(t->context[i],
-                     xorcast_publisher_open(t->bundle[i], urls[i], &options, &t->publisher[i]),
-                     XORCAST_OK);
-        check_status(t->context[i], xci_link_find(t->context[i], urls[i], &t->link), XORCAST_OK);
-        check_status(t->context[i],
-                     t->link->peer_open(t->context[i], urls[i], false, UINT64_MAX, &t->peer[i]),
-                     XORCAST_OK);
-    }
+    device_model_create(t->both.context[1], &t->device, &t->weights);
+    t->both.bundle[0] = model_bundle(t->both.context[0], &t->weights, CHUNK, 1);
+    t->both.bundle[1] = model_bundle(t->both.context[1], &t->device, CHUNK, 2);
+    twins_open(&t->both, urls, wanted);
 }
 
 static void close_twins(twins *t) {
-    for (unsigned i = 0; i < 2; i++) {
-        t->link->peer_close(t->peer[i]);
-        xorcast_publisher_close(t->publisher[i]);
-        xorcast_bundle_destroy(t->bundle[i]);
-    }
+    twins_close(&t->both);
     xorcast_memory memory;
-    xorcast_context_memory(t->context[1], &memory);
+    xorcast_context_memory(t->both.context[1], &memory);
     assert_int_equal(memory.device_now_bytes, 0);
-    device_model_free(t->context[1], &t->device);
+    device_model_free(t->both.context[1], &t->device);
     for (unsigned i = 0; i < 2; i++)
-        xorcast_context_destroy(t->context[i]);
+        xorcast_context_destroy(t->both.context[i]);
     model_free(&t->weights);
     if (test_device_is_fake())
         assert_int_equal(fake_device_open_things(), 0);
@@ -79,71 +55,22 @@ static void close_twins(twins *t) {
 
 static void change(twins *t, uint64_t step, uint32_t per_million) {
     model_step(&t->weights, step * 1000 + 1, per_million);
-    device_model_put(t->context[1], &t->device, &t->weights);
-}
-
-static xci_blob *object(twins *t, unsigned i, const char *name) {
-    xci_blob *blob;
-    check_status(t->context[i], t->link->peer_request(t->peer[i], name, 1 << 30, UINT64_MAX),
-                 XORCAST_OK);
-    check_status(t->context[i], t->link->peer_receive(t->peer[i], UINT64_MAX, &blob), XORCAST_OK);
-    return blob;
-}
-
-static void same_object(twins *t, const char *name) {
-    xci_blob *a = object(t, 0, name), *b = object(t, 1, name);
-    assert_int_equal(a->size, b->size);
-    assert_memory_equal(a->bytes, b->bytes, a->size);
-    xci_blob_drop(a);
-    xci_blob_drop(b);
-}
-
-static void same_version(twins *t, uint64_t step) {
-    xorcast_publisher_stats stats[2];
-    char name[XCI_NAME_BYTES];
-    for (unsigned i = 0; i < 2; i++)
-        xorcast_publisher_get_stats(t->publisher[i], &stats[i]);
-    assert_memory_equal(&stats[0].delta.counts, &stats[1].delta.counts,
-                        sizeof stats[0].delta.counts);
-    assert_memory_equal(&stats[0].version, &stats[1].version, sizeof stats[0].version);
-    assert_int_equal(stats[1].version.step, step);
-    snprintf(name, sizeof name, "version/%llu/manifest", (unsigned long long)step);
-    same_object(t, name);
-    for (uint64_t p = 0; p < stats[0].delta.part_count; p++) {
-        snprintf(name, sizeof name, "version/%llu/part/%llu", (unsigned long long)step,
-                 (unsigned long long)p);
-        same_object(t, name);
-    }
-    if (stats[0].delta.offers_old_weights) { /* its parts are named by their hashes */
-        xci_name_manifest(step, XCI_FORM_BESIDE, name);
-        same_object(t, name);
-    }
+    device_model_put(t->both.context[1], &t->device, &t->weights);
 }
 
 /* What the shadows hold now, group by group, and their digests. */
 static void same_shadow(twins *t) {
     xorcast_layout layout;
-    char name[XCI_NAME_BYTES];
     xorcast_context *context = test_context(1);
     xorcast_bundle *bundle = model_bundle_layout(context, &t->weights, CHUNK, 1, &layout);
-    for (uint64_t g = 0; g < layout.group_count; g++) {
-        snprintf(name, sizeof name, "group/%llu", (unsigned long long)g);
-        same_object(t, name);
-    }
-    snprintf(name, sizeof name, "digests/0/%llu", (unsigned long long)layout.group_count);
-    same_object(t, name);
+    twins_same_shadow(&t->both, layout.group_count);
     xorcast_bundle_destroy(bundle);
     xorcast_context_destroy(context);
 }
 
 static void publish_whole(twins *t, uint64_t step) {
-    for (unsigned i = 0; i < 2; i++) {
-        check_status(t->context[i], xorcast_publisher_begin(t->publisher[i], step), XORCAST_OK);
-        check_status(t->context[i], xorcast_publisher_put(t->publisher[i], 0, NULL, NULL),
-                     XORCAST_OK);
-        check_status(t->context[i], xorcast_publisher_finish(t->publisher[i], NULL), XORCAST_OK);
-    }
-    same_version(t, step);
+    twins_publish(&t->both, step);
+    twins_same_version(&t->both, step);
     same_shadow(t);
 }
 
@@ -221,8 +148,8 @@ static void put_in_pieces(twins *t, uint64_t seed, const model *fresh, const mod
         for (unsigned i = 0; i < 2; i++)
             for (uint32_t b = 0; b < batch; b++) {
                 const model *from = i == 0 ? fresh : fresh_device;
-                check_status(t->context[i],
-                             xorcast_bundle_find(t->bundle[i],
+                check_status(t->both.context[i],
+                             xorcast_bundle_find(t->both.bundle[i],
                                                  t->weights.tensors[order[k + b]].name,
                                                  &indices[i][b]),
                              XORCAST_OK);
@@ -230,9 +157,9 @@ static void put_in_pieces(twins *t, uint64_t seed, const model *fresh, const mod
             }
         const bool keep = model_random(&seed) % 4 == 0;
         for (unsigned i = 0; i < 2; i++)
-            check_status(t->context[i],
-                         keep ? xorcast_publisher_keep(t->publisher[i], batch, indices[i])
-                              : xorcast_publisher_put(t->publisher[i], batch, indices[i],
+            check_status(t->both.context[i],
+                         keep ? xorcast_publisher_keep(t->both.publisher[i], batch, indices[i])
+                              : xorcast_publisher_put(t->both.publisher[i], batch, indices[i],
                                                       own ? NULL : data[i]),
                          XORCAST_OK);
         k += batch;
@@ -253,7 +180,7 @@ static void test_pieces(void **state) {
         open_twins(&t, &options);
         model_create(&fresh, 7);
         model_step(&fresh, seed, 3000);
-        device_model_create(t.context[1], &fresh_device, &fresh);
+        device_model_create(t.both.context[1], &fresh_device, &fresh);
         change(&t, 1, 900);
         for (uint64_t step = 1; step <= 5; step++) {
             if (step % 2 == 0) { /* from the bundle's own memory again */
@@ -261,16 +188,16 @@ static void test_pieces(void **state) {
                 continue;
             }
             for (unsigned i = 0; i < 2; i++)
-                check_status(t.context[i], xorcast_publisher_begin(t.publisher[i], step),
+                check_status(t.both.context[i], xorcast_publisher_begin(t.both.publisher[i], step),
                              XORCAST_OK);
             put_in_pieces(&t, seed * 10 + step, &fresh, &fresh_device);
             for (unsigned i = 0; i < 2; i++)
-                check_status(t.context[i], xorcast_publisher_finish(t.publisher[i], NULL),
+                check_status(t.both.context[i], xorcast_publisher_finish(t.both.publisher[i], NULL),
                              XORCAST_OK);
-            same_version(&t, step);
+            twins_same_version(&t.both, step);
             same_shadow(&t);
         }
-        device_model_free(t.context[1], &fresh_device);
+        device_model_free(t.both.context[1], &fresh_device);
         model_free(&fresh);
         close_twins(&t);
     }
@@ -290,13 +217,14 @@ static void test_abort(void **state) {
         for (uint64_t step = 1; step <= 3; step++) {
             const uint64_t half[] = {0, 2, 3, 7, 8, 9};
             change(&t, step, 20000);
-            check_status(t.context[1], xorcast_publisher_begin(t.publisher[1], step), XORCAST_OK);
-            check_status(t.context[1],
-                         xorcast_publisher_put(t.publisher[1], step == 1 ? 6 : 0,
+            check_status(t.both.context[1], xorcast_publisher_begin(t.both.publisher[1], step),
+                         XORCAST_OK);
+            check_status(t.both.context[1],
+                         xorcast_publisher_put(t.both.publisher[1], step == 1 ? 6 : 0,
                                                step == 1 ? half : NULL, NULL),
                          XORCAST_OK);
             same_shadow(&t);
-            xorcast_publisher_abort(t.publisher[1]);
+            xorcast_publisher_abort(t.both.publisher[1]);
             same_shadow(&t);
             change(&t, step + 100, 300);
             publish_whole(&t, step);
@@ -414,13 +342,15 @@ static void test_refusals(void **state) {
     const uint64_t first = 0;
     const void *on_host = t.weights.tensors[0].data;
     xorcast_publisher *other;
-    check_status(t.context[1], xorcast_publisher_begin(t.publisher[1], 1), XORCAST_OK);
-    assert_int_equal(xorcast_publisher_put(t.publisher[1], 1, &first, &on_host),
+    check_status(t.both.context[1], xorcast_publisher_begin(t.both.publisher[1], 1), XORCAST_OK);
+    assert_int_equal(xorcast_publisher_put(t.both.publisher[1], 1, &first, &on_host),
                      XORCAST_BAD_ARGUMENT);
-    check_status(t.context[1], xorcast_publisher_put(t.publisher[1], 0, NULL, NULL), XORCAST_OK);
-    check_status(t.context[1], xorcast_publisher_finish(t.publisher[1], NULL), XORCAST_OK);
+    check_status(t.both.context[1], xorcast_publisher_put(t.both.publisher[1], 0, NULL, NULL),
+                 XORCAST_OK);
+    check_status(t.both.context[1], xorcast_publisher_finish(t.both.publisher[1], NULL),
+                 XORCAST_OK);
     options.encoding.codec = XORCAST_CODEC_SNAPPY;
-    assert_int_equal(xorcast_publisher_open(t.bundle[1], "inproc:other", &options, &other),
+    assert_int_equal(xorcast_publisher_open(t.both.bundle[1], "inproc:other", &options, &other),
                      XORCAST_UNSUPPORTED);
     close_twins(&t);
 }

@@ -16,20 +16,14 @@
 #include "ship/link.h"
 #include "support/device_model.h"
 #include "support/fake_device.h"
+#include "support/expect_status.h"
+#include "support/twin_publishers.h"
 
 #define TIMEOUT_MS 20000
 #define CHUNK 16384u
 #define GROUP (UINT64_C(1) << 20)
 #define SKIPPED 77
 #define PIECES 3u /* a tensor lies in so many at most */
-
-static void check_status(xorcast_context *context, xorcast_status status, xorcast_status expected) {
-    xorcast_error error;
-    xorcast_last_error(context, &error);
-    if (status != expected)
-        print_message("%s: %s\n", xorcast_status_name(status), error.text);
-    assert_int_equal(status, expected);
-}
 
 /* Variants are many; the thread sanitizer, to which they are alike, is slow. */
 #ifdef __SANITIZE_THREAD__
@@ -215,11 +209,7 @@ static xorcast_bundle *make_bundle(xorcast_context *context, const weights *w, c
 typedef struct twins {
     model published;
     weights device;
-    xorcast_context *context[2]; /* of the host's, of the devices' */
-    xorcast_bundle *bundle[2];
-    xorcast_publisher *publisher[2];
-    xci_peer *peer[2];
-    const xci_link *link;
+    twin_publishers both;
     xorcast_layout layout;
 } twins;
 
@@ -228,86 +218,35 @@ static void open_twins(twins *t, const xorcast_publisher_options *wanted) {
     memset(t, 0, sizeof *t);
     model_of_two(&t->published, 5);
     open_weights(&t->device, 3, &t->published, false);
-    t->context[0] = test_context(2);
-    t->context[1] = t->device.contexts[0];
-    t->bundle[0] = make_bundle(t->context[0], NULL, &t->published, NULL);
-    t->bundle[1] = make_bundle(t->context[1], &t->device, &t->published, &t->layout);
-    for (unsigned i = 0; i < 2; i++) {
-        xorcast_publisher_options options = *wanted;
-        options.run = "same";
-        check_status(t->context[i],
-                     xorcast_publisher_open(t->bundle[i], urls[i], &options, &t->publisher[i]),
-                     XORCAST_OK);
-        check_status(t->context[i], xci_link_find(t->context[i], urls[i], &t->link), XORCAST_OK);
-        check_status(t->context[i],
-                     t->link->peer_open(t->context[i], urls[i], false, UINT64_MAX, &t->peer[i]),
-                     XORCAST_OK);
-    }
+    t->both.context[0] = test_context(2);
+    t->both.context[1] = t->device.contexts[0];
+    t->both.bundle[0] = make_bundle(t->both.context[0], NULL, &t->published, NULL);
+    t->both.bundle[1] = make_bundle(t->both.context[1], &t->device, &t->published, &t->layout);
+    twins_open(&t->both, urls, wanted);
 }
 
 static void close_twins(twins *t) {
     xorcast_memory memory;
-    xorcast_context_memory(t->context[1], &memory);
+    xorcast_context_memory(t->both.context[1], &memory);
     assert_true(memory.device_high_water_bytes <= t->layout.publisher_device_bytes);
-    for (unsigned i = 0; i < 2; i++) {
-        t->link->peer_close(t->peer[i]);
-        xorcast_publisher_close(t->publisher[i]);
-        xorcast_bundle_destroy(t->bundle[i]);
-    }
+    twins_close(&t->both);
     close_weights(&t->device);
-    xorcast_context_destroy(t->context[0]);
+    xorcast_context_destroy(t->both.context[0]);
     model_free(&t->published);
     if (test_device_is_fake())
         assert_int_equal(fake_device_open_things(), 0);
 }
 
-static void same_object(twins *t, const char *name) {
-    xci_blob *blob[2];
-    for (unsigned i = 0; i < 2; i++) {
-        check_status(t->context[i], t->link->peer_request(t->peer[i], name, 1 << 30, UINT64_MAX),
-                     XORCAST_OK);
-        check_status(t->context[i], t->link->peer_receive(t->peer[i], UINT64_MAX, &blob[i]),
-                     XORCAST_OK);
-    }
-    assert_int_equal(blob[0]->size, blob[1]->size);
-    assert_memory_equal(blob[0]->bytes, blob[1]->bytes, blob[0]->size);
-    xci_blob_drop(blob[0]);
-    xci_blob_drop(blob[1]);
-}
-
 /* The version's objects, and what the shadows hold. */
 static void same_version(twins *t, uint64_t step) {
-    xorcast_publisher_stats stats[2];
-    char name[XCI_NAME_BYTES];
-    for (unsigned i = 0; i < 2; i++)
-        xorcast_publisher_get_stats(t->publisher[i], &stats[i]);
-    assert_memory_equal(&stats[0].delta.counts, &stats[1].delta.counts,
-                        sizeof stats[0].delta.counts);
-    assert_memory_equal(&stats[0].version, &stats[1].version, sizeof stats[0].version);
-    snprintf(name, sizeof name, "version/%llu/manifest", (unsigned long long)step);
-    same_object(t, name);
-    for (uint64_t p = 0; p < stats[0].delta.part_count; p++) {
-        snprintf(name, sizeof name, "version/%llu/part/%llu", (unsigned long long)step,
-                 (unsigned long long)p);
-        same_object(t, name);
-    }
-    for (uint64_t g = 0; g < t->layout.group_count; g++) {
-        snprintf(name, sizeof name, "group/%llu", (unsigned long long)g);
-        same_object(t, name);
-    }
-    snprintf(name, sizeof name, "digests/0/%llu", (unsigned long long)t->layout.group_count);
-    same_object(t, name);
+    twins_same_version(&t->both, step);
+    twins_same_shadow(&t->both, t->layout.group_count);
 }
 
 static void publish_whole(twins *t, uint64_t step, uint32_t per_million) {
     model_step(&t->published, step * 7 + 1, per_million);
     copy_weights(&t->device, &t->published, true);
-    for (unsigned i = 0; i < 2; i++) {
-        check_status(t->context[i], xorcast_publisher_begin(t->publisher[i], step), XORCAST_OK);
-        check_status(t->context[i], xorcast_publisher_put(t->publisher[i], 0, NULL, NULL),
-                     XORCAST_OK);
-        check_status(t->context[i], xorcast_publisher_finish(t->publisher[i], NULL), XORCAST_OK);
-    }
+    twins_publish(&t->both, step);
     same_version(t, step);
 }
 
@@ -333,7 +272,8 @@ static void test_same_bytes(void **state) {
 
 static uint64_t index_of(twins *t, unsigned i, const char *name) {
     uint64_t index;
-    check_status(t->context[i], xorcast_bundle_find(t->bundle[i], name, &index), XORCAST_OK);
+    check_status(t->both.context[i], xorcast_bundle_find(t->both.bundle[i], name, &index),
+                 XORCAST_OK);
     return index;
 }
 
@@ -350,19 +290,19 @@ static void test_one_by_one(void **state) {
             model_step(&t.published, step + 40, 2000);
             copy_weights(&t.device, &t.published, true);
             for (unsigned i = 0; i < 2; i++)
-                check_status(t.context[i], xorcast_publisher_begin(t.publisher[i], step),
+                check_status(t.both.context[i], xorcast_publisher_begin(t.both.publisher[i], step),
                              XORCAST_OK);
             for (uint32_t k = COUNT; k-- > 0;)
                 for (unsigned i = 0; i < 2; i++) {
                     const uint64_t index = index_of(&t, i, abouts[k].name);
-                    check_status(t.context[i],
+                    check_status(t.both.context[i],
                                  (k + step) % 3 == 0
-                                     ? xorcast_publisher_keep(t.publisher[i], 1, &index)
-                                     : xorcast_publisher_put(t.publisher[i], 1, &index, NULL),
+                                     ? xorcast_publisher_keep(t.both.publisher[i], 1, &index)
+                                     : xorcast_publisher_put(t.both.publisher[i], 1, &index, NULL),
                                  XORCAST_OK);
                 }
             for (unsigned i = 0; i < 2; i++)
-                check_status(t.context[i], xorcast_publisher_finish(t.publisher[i], NULL),
+                check_status(t.both.context[i], xorcast_publisher_finish(t.both.publisher[i], NULL),
                              XORCAST_OK);
             same_version(&t, step);
         }
@@ -383,12 +323,14 @@ static void test_refusals(void **state) {
     void *on_second = device_memory_on(t.device.contexts[1], bytes);
     const void *first = on_first, *second = on_second;
     device_put(t.device.contexts[0], on_first, t.published.tensors[0].data, bytes);
-    check_status(t.context[1], xorcast_publisher_begin(t.publisher[1], 1), XORCAST_OK);
-    assert_int_equal(xorcast_publisher_put(t.publisher[1], 1, &here, &second),
+    check_status(t.both.context[1], xorcast_publisher_begin(t.both.publisher[1], 1), XORCAST_OK);
+    assert_int_equal(xorcast_publisher_put(t.both.publisher[1], 1, &here, &second),
                      XORCAST_BAD_ARGUMENT);
-    assert_int_equal(xorcast_publisher_put(t.publisher[1], 1, &both, &first), XORCAST_BAD_ARGUMENT);
-    check_status(t.context[1], xorcast_publisher_put(t.publisher[1], 1, &here, &first), XORCAST_OK);
-    xorcast_publisher_abort(t.publisher[1]);
+    assert_int_equal(xorcast_publisher_put(t.both.publisher[1], 1, &both, &first),
+                     XORCAST_BAD_ARGUMENT);
+    check_status(t.both.context[1], xorcast_publisher_put(t.both.publisher[1], 1, &here, &first),
+                 XORCAST_OK);
+    xorcast_publisher_abort(t.both.publisher[1]);
     publish_whole(&t, 1, 500);
     device_memory_free(t.device.contexts[0], on_first);
     device_memory_free(t.device.contexts[1], on_second);
@@ -420,10 +362,11 @@ static void test_abort(void **state) {
     for (uint64_t step = 1; step <= 2; step++) {
         model_step(&t.published, step + 70, 9000);
         copy_weights(&t.device, &t.published, true);
-        check_status(t.context[1], xorcast_publisher_begin(t.publisher[1], step), XORCAST_OK);
-        check_status(t.context[1], xorcast_publisher_put(t.publisher[1], 0, NULL, NULL),
+        check_status(t.both.context[1], xorcast_publisher_begin(t.both.publisher[1], step),
                      XORCAST_OK);
-        xorcast_publisher_abort(t.publisher[1]);
+        check_status(t.both.context[1], xorcast_publisher_put(t.both.publisher[1], 0, NULL, NULL),
+                     XORCAST_OK);
+        xorcast_publisher_abort(t.both.publisher[1]);
         publish_whole(&t, step, 300);
     }
     close_twins(&t);

@@ -17,6 +17,7 @@
 #include "subscribe/feed.h"
 #include "support/device_model.h"
 #include "support/fake_device.h"
+#include "support/expect_status.h"
 
 #define TIMEOUT_MS 20000
 #define CHUNK 16384u
@@ -33,14 +34,6 @@ typedef struct pair {
     xorcast_publisher *publisher;
     xorcast_subscriber *subscriber;
 } pair;
-
-static void check_status(xorcast_context *context, xorcast_status status, xorcast_status expected) {
-    xorcast_error error;
-    xorcast_last_error(context, &error);
-    if (status != expected)
-        print_message("%s: %s\n", xorcast_status_name(status), error.text);
-    assert_int_equal(status, expected);
-}
 
 static void connect_sampler(pair *p) {
     p->to = model_bundle(p->sampler, &p->live, CHUNK, 99);

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "support/model.h"
+#include "support/expect_status.h"
 
 #define TIMEOUT_MS 20000
 #define CHUNK 16384u
@@ -83,14 +84,6 @@ static uint64_t now_bytes(xorcast_context *context) {
 static void close_context(xorcast_context *context, allocator *a) {
     xorcast_context_destroy(context);
     assert_int_equal(a->live, 0);
-}
-
-static void check_status(xorcast_context *context, xorcast_status status, xorcast_status expected) {
-    xorcast_error error;
-    xorcast_last_error(context, &error);
-    if (status != expected)
-        print_message("%s: %s\n", xorcast_status_name(status), error.text);
-    assert_int_equal(status, expected);
 }
 
 static void small_model(model *m) {

@@ -15,17 +15,10 @@
 #include "base/bytes.h"
 #include "support/delta_maker.h"
 #include "support/model.h"
+#include "support/expect_status.h"
 
 #define TIMEOUT_MS 20000
 #define CHUNK 16384
-
-static void must(xorcast_context *context, xorcast_status status) {
-    xorcast_error error;
-    xorcast_last_error(context, &error);
-    if (status != XORCAST_OK)
-        print_message("%s: %s\n", xorcast_status_name(status), error.text);
-    assert_int_equal(status, XORCAST_OK);
-}
 
 /* Weights whose change follows from their size: BF16 and FP8 round 1, nibbles, F32 scales. */
 static void weights(model *m) {

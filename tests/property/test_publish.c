@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "support/model.h"
+#include "support/expect_status.h"
 
 #define TIMEOUT_MS 20000
 #define CHUNK 16384u
@@ -25,14 +26,6 @@ typedef struct street {
     xorcast_version hooked; /* what after_commit was told, and whether it saw the new weights */
     bool hook_saw_new;
 } street;
-
-static void must(xorcast_context *context, xorcast_status status) {
-    xorcast_error error;
-    xorcast_last_error(context, &error);
-    if (status != XORCAST_OK)
-        print_message("%s: %s\n", xorcast_status_name(status), error.text);
-    assert_int_equal(status, XORCAST_OK);
-}
 
 static void hook(void *user, const xorcast_version *version) {
     street *s = user;

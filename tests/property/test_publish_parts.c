@@ -15,6 +15,7 @@
 #include "frame/delta_reader.h"
 #include "ship/link.h"
 #include "support/model.h"
+#include "support/expect_status.h"
 
 #define TIMEOUT_MS 20000
 #define CHUNK 65536u
@@ -22,14 +23,6 @@
 #define TENSOR_BYTES (UINT64_C(5) << 19)
 #define STRIDE 5u /* records of 1 MiB groups become some 800 KB: a part has six of them */
 #define STRIDE_GAP 3u
-
-static void must(xorcast_context *context, xorcast_status status) {
-    xorcast_error error;
-    xorcast_last_error(context, &error);
-    if (status != XORCAST_OK)
-        print_message("%s: %s\n", xorcast_status_name(status), error.text);
-    assert_int_equal(status, XORCAST_OK);
-}
 
 static void make_weights(model *m) {
     char name[16];

@@ -12,6 +12,7 @@
 
 #include "subscribe/commit.h"
 #include "support/model.h"
+#include "support/expect_status.h"
 
 #define TIMEOUT_MS 20000
 
@@ -64,14 +65,6 @@ static void publish(pair *p, uint64_t step, uint32_t per_million, xorcast_publis
     assert_int_equal(xorcast_publisher_begin(p->publisher, step), XORCAST_OK);
     assert_int_equal(xorcast_publisher_put(p->publisher, 0, NULL, NULL), XORCAST_OK);
     assert_int_equal(xorcast_publisher_finish(p->publisher, stats), XORCAST_OK);
-}
-
-static void check_status(xorcast_context *context, xorcast_status status, xorcast_status expected) {
-    xorcast_error error;
-    xorcast_last_error(context, &error);
-    if (status != expected)
-        print_message("%s: %s\n", xorcast_status_name(status), error.text);
-    assert_int_equal(status, expected);
 }
 
 static void follow_quickly(pair *p, uint64_t step) {
