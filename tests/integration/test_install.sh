@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs the build into a prefix of its own and builds a small program against it as others would:
 # through pkg-config and through find_package, shared and static, in C and C++; runs each. Moves the
-# prefix first, so that no file may remember where it was. Needs XORCAST_BUILD; exits 77 where a
-# tool is missing.
+# prefix first, to a name with a blank, so that no file may remember where it was. Needs
+# XORCAST_BUILD; exits 77 where a tool is missing.
 set -euo pipefail
 
 for tool in cmake pkg-config; do
@@ -17,8 +17,10 @@ cd "$work"
 fail() { printf 'FAILED %s\n' "$*"; exit 1; }
 
 cmake --install "$build" --prefix "$work/first" >install.log 2>&1 || { cat install.log; exit 1; }
-mv first prefix
+# pkgconf quotes a blank in the folder of a .pc file; pkg-config 0.29 does not.
 prefix=$work/prefix
+[[ $(pkg-config --about 2>/dev/null) == pkgconf* ]] && prefix="$work/a prefix"
+mv first "$prefix"
 lib=$(dirname "$(find "$prefix" -name libxorcast.a)")
 
 version=$(sed -n 's/.*XORCAST_VERSION_\(MAJOR\|MINOR\|PATCH\) \([0-9]*\)$/\2/p' \
@@ -70,9 +72,9 @@ expect() {
 
 export PKG_CONFIG_PATH=$lib/pkgconfig
 [ "$(pkg-config --modversion xorcast)" = "$version" ] || fail "pkg-config gives another version"
-read -ra cflags <<<"$(pkg-config --cflags xorcast)"
-read -ra shared <<<"$(pkg-config --libs xorcast)"
-read -ra static <<<"$(pkg-config --libs --static xorcast)"
+eval "cflags=($(pkg-config --cflags xorcast))" # words quoted for a shell
+eval "shared=($(pkg-config --libs xorcast))"
+eval "static=($(pkg-config --libs --static xorcast))"
 
 "$cc" -std=c17 -Wall -Wextra -Werror program.c "${cflags[@]}" "${shared[@]}" -o shared
 expect "pkg-config, shared" env LD_LIBRARY_PATH="$lib" ./shared
