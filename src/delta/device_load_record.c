@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "codec/codec.h"
 #include "delta/device_load_gap.h"
+#include "delta/device_load_slot.h"
 
 uint64_t xci_load_block_room(const xorcast_bundle *bundle) {
     return xci_round_up(bundle->layout.chunk_bytes + XCI_BLOCK_SLACK, XCI_LOAD_ALIGNMENT);

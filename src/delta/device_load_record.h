@@ -10,11 +10,6 @@
 #define XCI_LOAD_ALIGNMENT XCI_RECORD_ALIGNMENT
 #define XCI_LOAD_SKIPPED UINT64_MAX /* in place of an entry's chunk: nothing to do */
 
-/* The slot's table, in pinned memory. */
-static inline xci_cuda_block *xci_load_table(const xci_load_slot *slot) {
-    return (xci_cuda_block *)(void *)(slot->pinned.at + slot->payload_room);
-}
-
 /* What a block takes at most once it is device-ready, and the blocks of a record. `loose`: they may
  * take less, which is known once they are loaded. */
 uint64_t xci_load_block_room(const xorcast_bundle *bundle);
