@@ -1,25 +1,19 @@
 /* The subscriber: which version live weights are, and the way to the next one. The steps themselves
- * are elsewhere: catchup.c and stage.c make ready, commit.c is the pause, keyframe.c starts over.
- * Owns the digest of every chunk, so that an audit can check a slice by itself and a version is
- * known without reading the weights again. */
+ * are elsewhere: catchup.c and stage.c make ready, commit.c is the pause, keyframe.c starts over,
+ * audit.c proves. */
 #include <string.h>
 #include <time.h>
 
 #include "base/bytes.h"
 #include "base/clock.h"
-#include "base/digest.h"
-#include "base/pool.h"
-#include "delta/group_apply.h"
-#include "delta/scan.h"
+#include "subscribe/audit.h"
 #include "subscribe/catchup.h"
 #include "subscribe/commit.h"
-#include "subscribe/device_audit.h"
 #include "subscribe/device_commits.h"
 #include "subscribe/keyframe.h"
 
 #define DEFAULT_TIMEOUT_MS 30000u
 #define RECONNECT_PAUSE_MS 50u
-#define MOVE_RUN UINT64_C(8192) /* chunks whose digests one worker moves at a time */
 
 typedef enum subscriber_state {
     NOTHING_STAGED,
@@ -41,10 +35,8 @@ struct xorcast_subscriber {
     xci_device_commits device_commit; /* of weights in device memory */
     subscriber_state state;
     xorcast_version version, previous;
-    xorcast_digest *chunk_digests;
-    xorcast_digest digest; /* their sum */
-    xci_device_audit audit; /* of weights in device memory */
-    uint64_t audit_next;    /* chunk */
+    xci_chunk_digests digests;
+    xci_audit audit;
     uint64_t staged_wire_bytes, staged_deltas, staged_ship_ns, staged_stage_ns;
     xorcast_subscriber_stats stats;
 };
@@ -90,7 +82,6 @@ static xorcast_status identify(xorcast_subscriber *subscriber, const xorcast_dig
 static xorcast_status open_all(xorcast_subscriber *subscriber, const char *url) {
     xorcast_context *context = subscriber->context;
     xorcast_bundle *bundle = subscriber->bundle;
-    void *memory;
     bool finished = false;
     no_version(subscriber);
     if (subscriber->options.journal_path != NULL)
@@ -107,15 +98,13 @@ static xorcast_status open_all(xorcast_subscriber *subscriber, const char *url) 
     TRY(xci_stage_open(&subscriber->stage, bundle));
     TRY(bundle->on_device ? xci_device_commits_open(&subscriber->device_commit, bundle)
                           : xci_commit_open(&subscriber->commit, bundle, subscriber->journal));
-    if (bundle->on_device)
-        TRY(xci_device_audit_open(&subscriber->audit, bundle));
-    TRY(xci_allocate_array(context, bundle->layout.chunk_count, sizeof(xorcast_digest), &memory));
-    subscriber->chunk_digests = memory;
-    TRY(xci_bundle_scan(bundle, subscriber->chunk_digests, &subscriber->digest));
+    TRY(xci_chunk_digests_open(&subscriber->digests, bundle));
+    TRY(xci_audit_open(&subscriber->audit, &subscriber->digests));
+    TRY(xci_chunk_digests_scan(&subscriber->digests));
     if (!bundle->complete)
         return XORCAST_OK;
     const xorcast_status status =
-        identify(subscriber, &subscriber->digest, xci_deadline(timeout_of(subscriber)));
+        identify(subscriber, &subscriber->digests.sum, xci_deadline(timeout_of(subscriber)));
     return status == XORCAST_NOT_FOUND ? XORCAST_OK : status;
 }
 
@@ -165,19 +154,19 @@ void xorcast_subscriber_close(xorcast_subscriber *subscriber) {
         return;
     if (subscriber->connected)
         xci_feed_close(&subscriber->feed);
-    xci_device_audit_close(&subscriber->audit);
+    xci_audit_close(&subscriber->audit);
+    xci_chunk_digests_close(&subscriber->digests);
     xci_device_commits_close(&subscriber->device_commit);
     xci_commit_close(&subscriber->commit);
     xci_stage_close(&subscriber->stage);
     xci_journal_close(subscriber->journal);
-    xci_release(subscriber->context, subscriber->chunk_digests);
     xci_release(subscriber->context, subscriber);
 }
 
 xorcast_status xorcast_subscriber_adopt(xorcast_subscriber *subscriber,
                                         const xorcast_digest *digest) {
     if (subscriber->bundle->complete &&
-        memcmp(digest, &subscriber->digest, sizeof subscriber->digest) != 0)
+        memcmp(digest, &subscriber->digests.sum, sizeof *digest) != 0)
         FAIL(subscriber->context, XORCAST_BAD_ARGUMENT,
              "these weights are whole and have another digest; adopt is for ranks with boxes");
     const xorcast_status status =
@@ -293,46 +282,6 @@ xorcast_status xorcast_subscriber_commit(xorcast_subscriber *subscriber, void *s
                                          : commit_host(subscriber, stream);
 }
 
-typedef struct move_job {
-    xorcast_subscriber *subscriber;
-    const xci_ready *ready;
-    uint64_t count;
-    bool forward;
-} move_job;
-
-static void move_digest(xorcast_digest *digest, xorcast_digest change, bool forward) {
-    for (unsigned lane = 0; lane < 2; lane++)
-        digest->lane[lane] += forward ? change.lane[lane] : 0 - change.lane[lane];
-}
-
-static xorcast_status move_run(void *user, uint64_t index, uint32_t worker) {
-    (void)worker;
-    const move_job *job = user;
-    const uint64_t end = xci_min((index + 1) * MOVE_RUN, job->count);
-    for (uint64_t i = index * MOVE_RUN; i < end; i++)
-        move_digest(&job->subscriber->chunk_digests[job->ready[i].chunk], job->ready[i].change,
-                    job->forward);
-    return XORCAST_OK;
-}
-
-/* Each chunk is listed once. */
-static void move_listed(xorcast_subscriber *subscriber, const xci_ready *ready, uint64_t count,
-                        bool forward) {
-    move_job job = {subscriber, ready, count, forward};
-    (void)xci_pool_run(subscriber->context->shared->pool, xci_divide_up(count, MOVE_RUN), move_run,
-                       &job);
-}
-
-/* Adds what the staged chunks change to their digests, or takes it back. */
-static void move_digests(xorcast_subscriber *subscriber, bool forward) {
-    const xci_stage *stage = &subscriber->stage;
-    move_listed(subscriber, stage->ready, stage->ready_count, forward);
-    for (uint32_t s = 0; stage->device != NULL && s < stage->device->share_count; s++)
-        move_listed(subscriber, stage->device->shares[s].ready,
-                    stage->device->shares[s].ready_count, forward);
-    move_digest(&subscriber->digest, stage->change, forward);
-}
-
 static xorcast_status wait_device(xorcast_subscriber *subscriber, uint64_t deadline_ns) {
     const xorcast_status status = xci_device_commits_wait(&subscriber->device_commit, deadline_ns,
                                                           &subscriber->stats.commit_ns);
@@ -350,7 +299,7 @@ xorcast_status xorcast_subscriber_wait(xorcast_subscriber *subscriber, uint64_t 
     xorcast_subscriber_stats *stats = &subscriber->stats;
     if (subscriber->bundle->on_device)
         TRY(wait_device(subscriber, xci_deadline(timeout_ms)));
-    move_digests(subscriber, true);
+    xci_chunk_digests_move(&subscriber->digests, &subscriber->stage, true);
     subscriber->previous = subscriber->version;
     subscriber->version = subscriber->stage.info.target;
     subscriber->state = STAMPED;
@@ -384,18 +333,11 @@ xorcast_status xorcast_subscriber_undo(xorcast_subscriber *subscriber) {
     if (subscriber->bundle->on_device && status < 0 && status != XORCAST_WEIGHTS_MIXED)
         return status; /* nothing is changed */
     if (stamped) {
-        move_digests(subscriber, false);
+        xci_chunk_digests_move(&subscriber->digests, &subscriber->stage, false);
         subscriber->version = subscriber->previous;
     }
     subscriber->state = status < 0 ? MIXED : STAGED;
     return status;
-}
-
-/* What the digests say, after weights were scanned or overwritten. */
-static void sum_digests(xorcast_subscriber *subscriber) {
-    memset(&subscriber->digest, 0, sizeof subscriber->digest);
-    for (uint64_t c = 0; c < subscriber->bundle->layout.chunk_count; c++)
-        xci_digest_merge(&subscriber->digest, &subscriber->chunk_digests[c]);
 }
 
 /* A keyframe stopped. Before its first byte the weights are what they were, and still the version
@@ -403,8 +345,7 @@ static void sum_digests(xorcast_subscriber *subscriber) {
 static xorcast_status stop_keyframe(xorcast_subscriber *subscriber, xorcast_status status,
                                     uint64_t fetched, bool scanned, const xorcast_version *before) {
     xorcast_error cause;
-    const bool same = subscriber->digest.lane[0] == before->digest.lane[0] &&
-                      subscriber->digest.lane[1] == before->digest.lane[1];
+    const bool same = memcmp(&subscriber->digests.sum, &before->digest, sizeof before->digest) == 0;
     if (fetched == 0 && scanned && subscriber->bundle->complete && same)
         subscriber->version = *before;
     if (fetched == 0)
@@ -431,17 +372,16 @@ xorcast_status xorcast_subscriber_keyframe(xorcast_subscriber *subscriber, uint6
     if (subscriber->journal != NULL)
         xci_journal_end(subscriber->journal); /* what it would finish is overwritten */
     /* What is in memory is compared, not what it should be. */
-    xorcast_status status =
-        xci_bundle_scan(subscriber->bundle, subscriber->chunk_digests, &subscriber->digest);
+    xorcast_status status = xci_chunk_digests_scan(&subscriber->digests);
     const bool scanned = status == XORCAST_OK;
     if (scanned)
-        status = xci_keyframe(subscriber->bundle, &subscriber->feed, subscriber->chunk_digests,
+        status = xci_keyframe(subscriber->bundle, &subscriber->feed, subscriber->digests.chunks,
                               deadline, &version, &fetched);
-    sum_digests(subscriber);
+    xci_chunk_digests_sum(&subscriber->digests);
     if (status < 0)
         return stop_keyframe(subscriber, status, fetched, scanned, &before);
     subscriber->version = version;
-    subscriber->audit_next = 0;
+    subscriber->audit.next = 0;
     subscriber->stats.keyframes++;
     subscriber->stats.keyframe_bytes += fetched;
     xci_feed_acknowledge(&subscriber->feed, version.step, deadline);
@@ -452,70 +392,6 @@ xorcast_status xorcast_subscriber_keyframe(xorcast_subscriber *subscriber, uint6
 
 /* ---- Proof ---- */
 
-static xorcast_status compare_chunk(xorcast_subscriber *subscriber, uint64_t chunk,
-                                    const xorcast_digest *digest) {
-    char words[300];
-    const xorcast_digest *expected = &subscriber->chunk_digests[chunk];
-    if (digest->lane[0] == expected->lane[0] && digest->lane[1] == expected->lane[1])
-        return XORCAST_OK;
-    const xci_place place = {xci_bundle_tensor_of(subscriber->bundle, chunk), chunk, 0};
-    FAIL_AT(subscriber->context, XORCAST_WEIGHTS_WRONG, place,
-            "%s is not what version %lld should be; call "
-            "xorcast_subscriber_keyframe to repair it",
-            xci_chunk_words(subscriber->bundle, chunk, words, sizeof words),
-            (long long)subscriber->version.step);
-}
-
-typedef struct audit {
-    xorcast_subscriber *subscriber;
-    xci_apply_worker *workers;
-    uint64_t first;
-} audit;
-
-static xorcast_status audit_chunk(void *user, uint64_t index, uint32_t worker) {
-    const audit *a = user;
-    xci_apply_worker *scratch = &a->workers[worker];
-    xorcast_digest digest;
-    TRY(xci_chunk_digest(a->subscriber->bundle, a->first + index, scratch->weights,
-                         scratch->segments, &digest));
-    return compare_chunk(a->subscriber, a->first + index, &digest);
-}
-
-/* The clock is looked at between slices: some milliseconds of reading. */
-static xorcast_status audit_slices(audit *a, uint64_t deadline_ns) {
-    xorcast_subscriber *subscriber = a->subscriber;
-    xorcast_context *context = subscriber->context;
-    const uint64_t chunk_count = subscriber->bundle->layout.chunk_count;
-    const uint64_t slice = 16 * (uint64_t)xci_context_threads(context);
-    while (subscriber->audit_next < chunk_count) {
-        a->first = subscriber->audit_next;
-        const uint64_t count = xci_min(slice, chunk_count - a->first);
-        TRY(xci_pool_run(context->shared->pool, count, audit_chunk, a));
-        subscriber->audit_next += count;
-        if (subscriber->audit_next < chunk_count && xci_now_ns() >= deadline_ns)
-            return XORCAST_IN_PROGRESS;
-    }
-    return XORCAST_OK;
-}
-
-static xorcast_status audit_host(xorcast_subscriber *subscriber, uint64_t deadline_ns) {
-    audit a = {.subscriber = subscriber};
-    xorcast_status status = xci_apply_workers_open(subscriber->bundle, &a.workers);
-    if (status == XORCAST_OK)
-        status = audit_slices(&a, deadline_ns);
-    xci_apply_workers_close(subscriber->context, a.workers);
-    return status;
-}
-
-static xorcast_status take_slice(void *user, uint64_t first, uint64_t count,
-                                 const xorcast_digest *digests) {
-    xorcast_subscriber *subscriber = user;
-    for (uint64_t i = 0; i < count; i++)
-        TRY(compare_chunk(subscriber, first + i, &digests[i]));
-    subscriber->audit_next = first + count;
-    return XORCAST_OK;
-}
-
 xorcast_status xorcast_subscriber_audit(xorcast_subscriber *subscriber, uint64_t budget_ms) {
     const uint64_t deadline = budget_ms == 0 ? XCI_FOREVER : xci_deadline(budget_ms);
     TRY(need_whole(subscriber));
@@ -523,14 +399,9 @@ xorcast_status xorcast_subscriber_audit(xorcast_subscriber *subscriber, uint64_t
         FAIL(subscriber->context, XORCAST_BAD_STATE,
              "these weights are no version; call xorcast_subscriber_keyframe");
     const xorcast_status status =
-        subscriber->bundle->on_device
-            ? xci_device_audit_scan(&subscriber->audit, subscriber->audit_next, deadline,
-                                    take_slice, subscriber)
-            : audit_host(subscriber, deadline);
+        xci_audit_run(&subscriber->audit, subscriber->version.step, deadline);
     if (status == XORCAST_WEIGHTS_WRONG)
         no_version(subscriber);
-    if (status == XORCAST_OK || status == XORCAST_WEIGHTS_WRONG)
-        subscriber->audit_next = 0;
     return status;
 }
 
@@ -544,7 +415,7 @@ void xorcast_subscriber_get_stats(xorcast_subscriber *subscriber,
                                   xorcast_subscriber_stats *stats_out) {
     *stats_out = subscriber->stats;
     xorcast_subscriber_current(subscriber, &stats_out->version);
-    stats_out->digest = subscriber->digest;
+    stats_out->digest = subscriber->digests.sum;
     xci_device_stage_decoding(&subscriber->stage, &stats_out->decoding);
     xorcast_context_memory(subscriber->context, &stats_out->memory);
 }
