@@ -639,6 +639,26 @@ class Words(ToolTest):
             else:
                 self.assertIn(kept, text)
 
+    def test_terminals_obey_nobody(self):
+        """What comes from outside has no say on a terminal: runs, names of files and tensors."""
+        old, new = generate(self.path("steps"), "--bytes", "500k")
+        control = re.compile(rb"[\x00-\x09\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
+        evil = "e\x1b[2J\x9b\x07\r"
+        delta, place = self.path(evil), copy_of(old, self.path("place" + evil))
+        self.good("diff", old, new, "-o", delta, "--run", evil)
+        text = self.good("inspect", delta).stdout
+        self.assertIn(b"e?[2J???\n", text)
+        self.assertIsNone(control.search(text))
+        row, = rows(self.good("inspect", delta, "--json").stdout)
+        self.assertEqual(row["target"]["run"], evil)
+        self.assertIsNone(control.search(self.good("inspect", delta, "--json").stdout))
+        weights_in(place).write_bytes(b"\xff" * 99)
+        for command in (("check", place, delta), ("inspect", self.path("absent" + evil)),
+                        (evil,), ("check", place, delta, "--json")):
+            process = run(*command)
+            self.assertIn(b"e?[2J" if "--json" not in command else b"text", process.stderr)
+            self.assertIsNone(control.search(process.stderr), process.stderr)
+
     def test_error_fields(self):
         error = error_of(self.bad(42, "inspect", self.path("absent"), "--json"))
         self.assertEqual(set(error), {"status", "code", "exit_code", "remedy", "text", "tensor",

@@ -80,6 +80,32 @@ static void test_last_error(void **state) {
     xorcast_context_destroy(NULL);
 }
 
+static void keep_line(void *user, xorcast_log_level level, const char *text) {
+    (void)level;
+    snprintf(user, 64, "%s", text);
+}
+
+/* What a terminal obeys is in no record and no line of the log, wherever a name came from. */
+static void test_texts_are_plain(void **state) {
+    (void)state;
+    static const char hostile[] = "a\x1b[2J\x7f\n\xc2\x9b\xc2\xa0\xc3\x9f\xc2";
+    static const char plain[] = "a?[2J????\xc2\xa0\xc3\x9f\xc2";
+    char line[64];
+    xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
+    xorcast_context *context;
+    xorcast_error error;
+    options.log = keep_line;
+    options.user = line;
+    assert_int_equal(xorcast_context_create(&options, &context), XORCAST_OK);
+    assert_int_equal(xci_fail(context, XORCAST_DATA_CORRUPT, XCI_NOWHERE, "%s", hostile),
+                     XORCAST_DATA_CORRUPT);
+    xorcast_last_error(context, &error);
+    assert_string_equal(error.text, plain);
+    xci_log(context, XORCAST_LOG_ERROR, "%s", hostile);
+    assert_string_equal(line, plain);
+    xorcast_context_destroy(context);
+}
+
 static void test_context_options(void **state) {
     (void)state;
     xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
@@ -701,6 +727,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_status_table),
         cmocka_unit_test(test_last_error),
+        cmocka_unit_test(test_texts_are_plain),
         cmocka_unit_test(test_context_options),
         cmocka_unit_test(test_varints),
         cmocka_unit_test(test_varints_that_are_refused),
