@@ -590,6 +590,7 @@ static xorcast_status write_and_read(xorcast_context *context, uint8_t *out, uin
     static const uint8_t bytes[] = "some bytes of a file";
     path_of("a", path);
     path_of("b", other);
+    unlink(path); /* of a call that failed halfway */
     xorcast_status status = xci_io_create(context, path, &fd);
     if (status == XORCAST_OK) {
         status = xci_io_write_at(context, fd, path, 5, bytes, sizeof bytes);
@@ -632,6 +633,11 @@ static void test_files(void **state) {
     assert_int_equal(error.os_error, ENOENT);
     assert_non_null(strstr(error.text, path));
     assert_int_equal(xci_io_open_read(context, folder, &fd, &size), XORCAST_BAD_ARGUMENT);
+    assert_int_equal(symlink("elsewhere", path), 0);
+    assert_int_equal(xci_io_create(context, path, &fd), XORCAST_IO_FAILED); /* not through it */
+    assert_int_equal(xci_io_remove(context, path), XORCAST_OK);
+    path_of("elsewhere", path);
+    assert_int_equal(xci_io_open_read(context, path, &fd, &size), XORCAST_NOT_FOUND);
     path_of("none/file", path);
     assert_int_equal(xci_io_create(context, path, &fd), XORCAST_NOT_FOUND);
     assert_int_equal(xci_io_rename(context, path, folder), XORCAST_NOT_FOUND);
