@@ -1,6 +1,6 @@
-/* A publisher that lies: whatever it answers instead of an object, a subscriber says so, its weights
- * are what its status says, and it follows again once the lies are over. The liar passes on what an
- * honest publisher has, and changes some of it. */
+/* A publisher that lies: whatever it answers instead of an object, a subscriber says so, its
+ * weights are what its status says, and it follows again once the lies are over. The liar passes on
+ * what an honest publisher has, and changes some of it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -698,10 +698,10 @@ static void test_files_that_fail(void **state) {
 static void test_mapping(void **state) {
     (void)state;
     char path[256];
-    xci_mapping mapping;
+    xci_mapping mapping, other;
     xorcast_context *context = test_context(1);
     path_of("mapped", path);
-    for (int64_t n = 0; n < 3; n++) {
+    for (int64_t n = 0; n < 5; n++) {
         xci_io_fail_after(n, true);
         xorcast_status status = xci_mapping_open(context, path, &mapping);
         if (status == XORCAST_OK) {
@@ -719,6 +719,7 @@ static void test_mapping(void **state) {
     assert_int_equal(mapping.size, 10000);
     assert_int_equal(xci_mapping_grow(context, path, &mapping, 50000), XORCAST_OK);
     assert_string_equal(mapping.bytes + 9990, "persists");
+    assert_int_equal(xci_mapping_open(context, path, &other), XORCAST_BAD_STATE);
     xci_mapping_close(&mapping);
     xci_mapping_close(&mapping);
     assert_int_equal(xci_mapping_open(context, path, &mapping), XORCAST_OK);
