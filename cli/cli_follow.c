@@ -48,14 +48,15 @@ static void print_opened(const follower *f) {
         cli_json_end(&json);
         return;
     }
-    if (f->version.step == XORCAST_NO_STEP)
-        printf("%s in %s tensors, no version that the publisher knows\n",
-               cli_bytes((double)f->weights.layout.total_bytes).text,
-               cli_count(f->weights.layout.tensor_count).text);
-    else
-        printf("%s in %s tensors, run %s, step %" PRIu64 "\n",
-               cli_bytes((double)f->weights.layout.total_bytes).text,
-               cli_count(f->weights.layout.tensor_count).text, f->version.run, f->version.step);
+    printf("%s in %s tensors, ", cli_bytes((double)f->weights.layout.total_bytes).text,
+           cli_count(f->weights.layout.tensor_count).text);
+    if (f->version.step == XORCAST_NO_STEP) {
+        puts("no version that the publisher knows");
+    } else {
+        fputs("run ", stdout);
+        cli_put_plain(stdout, f->version.run);
+        printf(", step %" PRIu64 "\n", f->version.step);
+    }
     printf("%8s %-10s %9s %9s %9s %9s %9s  %s\n", "step", "by", "changed", "wire", "ship", "stage",
            "pause", "digest");
     fflush(stdout);

@@ -20,12 +20,14 @@ static void print_version(const char *name, const xorcast_version *version) {
 
 static void print_identity(const char *path, const xorcast_delta_info *info) {
     line("delta");
-    printf("%s\n", path);
+    cli_put_plain(stdout, path);
+    putchar('\n');
     line("format");
     printf("version %u, made from %s\n", info->format_version,
            info->has_files ? "checkpoint files" : "tensors in memory");
     line("run");
-    printf("%s\n", info->target.run[0] == '\0' ? "not given" : info->target.run);
+    cli_put_plain(stdout, info->target.run[0] == '\0' ? "not given" : info->target.run);
+    putchar('\n');
     print_version("base", &info->base);
     print_version("target", &info->target);
     line("layout");

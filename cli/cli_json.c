@@ -33,6 +33,8 @@ static void put_quoted(FILE *file, const char *text) {
             fprintf(file, "\\%c", *at);
         else if (*at < 0x20 || *at == 0x7F)
             fprintf(file, "\\u%04x", *at);
+        else if (*at == 0xC2 && at[1] < 0xA0)
+            fprintf(file, "\\u%04x", at[1]); /* terminals obey these too */
         else
             fwrite(at, 1, bytes, file);
         at += bytes == 0 ? 1 : bytes;

@@ -1,6 +1,8 @@
 /* See cli_session.h. */
 #include "cli_session.h"
 
+#include "cli_words.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
@@ -112,7 +114,8 @@ void cli_report(cli_session *session, xorcast_status status) {
         return;
     }
     const char *space = session->command[0] == '\0' ? "" : " ";
-    fprintf(stderr, "xorcast%s%s: %s", space, session->command, error.text);
+    fprintf(stderr, "xorcast%s%s: ", space, session->command);
+    cli_put_plain(stderr, error.text);
     if (error.os_error != 0 && strstr(error.text, strerror(error.os_error)) == NULL)
         fprintf(stderr, " (%s)", strerror(error.os_error));
     fputc('\n', stderr);

@@ -2,7 +2,7 @@
 #include "cli_words.h"
 
 #include <inttypes.h>
-#include <stdio.h>
+#include <stdbool.h>
 #include <string.h>
 
 /* Three digits that matter, and a unit. */
@@ -89,4 +89,12 @@ cli_words cli_fingerprint(const uint8_t fingerprint[16]) {
     for (size_t i = 0; i < 16; i++)
         snprintf(out.text + 2 * i, 3, "%02x", fingerprint[i]);
     return out;
+}
+
+void cli_put_plain(FILE *file, const char *text) {
+    for (const unsigned char *at = (const unsigned char *)text; *at != 0; at++) {
+        const bool two = at[0] == 0xC2 && at[1] >= 0x80 && at[1] < 0xA0; /* U+0080 to U+009F */
+        fputc(two || *at < 0x20 || *at == 0x7F ? '?' : *at, file);
+        at += two;
+    }
 }

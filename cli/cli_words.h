@@ -1,7 +1,9 @@
-/* Numbers as people read them: "1.24 MB", "0.63 %". Returned by value, to be used within one
- * expression. */
+/* Numbers as people read them: "1.24 MB", "0.63 %", returned by value, to be used within one
+ * expression; and names from outside. */
 #ifndef CLI_WORDS_H
 #define CLI_WORDS_H
+
+#include <stdio.h>
 
 #include "xorcast.h"
 
@@ -18,5 +20,8 @@ cli_words cli_count(uint64_t count);         /* "1,234,567" */
 cli_words cli_step(uint64_t step);
 cli_words cli_digest(xorcast_digest digest);
 cli_words cli_fingerprint(const uint8_t fingerprint[16]);
+
+/* Prints a text of foreign origin with '?' for what a terminal would obey: control characters. */
+void cli_put_plain(FILE *file, const char *text);
 
 #endif

@@ -131,7 +131,8 @@ typedef struct xorcast_context_options {
     uint64_t scratch_limit_bytes;
     void *(*allocate)(void *user, size_t bytes); /* both or neither; must align to 64 bytes */
     void (*release)(void *user, void *memory);
-    void (*log)(void *user, xorcast_log_level level, const char *text); /* NULL: standard error */
+    /* of one line, without control characters; NULL: standard error */
+    void (*log)(void *user, xorcast_log_level level, const char *text);
     /* handed to the three calls above, from any thread; all must stay valid until this context and
      * those of subscribers inside the process that follow its publishers are destroyed */
     void *user;
@@ -157,7 +158,7 @@ typedef struct xorcast_error {
     int32_t device_error;    /* CUDA's number or 0 */
     uint64_t tensor;         /* index in the sealed bundle, or XORCAST_NO_INDEX */
     uint64_t chunk;          /* index in the bundle's grid, or XORCAST_NO_INDEX */
-    char text[512];          /* one sentence: what, where, and what to do */
+    char text[512];          /* one sentence: what, where, and what to do; no control characters */
 } xorcast_error;
 
 /* Copies the record of the last failure of any call on this context. Status OK if there was

@@ -169,12 +169,25 @@ static void log_text(xorcast_context *context, xorcast_log_level level, const ch
         fprintf(stderr, "xorcast: %s: %s\n", names[level], text);
 }
 
+/* Names of tensors, files and runs come from outside, and control characters in them would reach a
+ * terminal: those of ASCII, and U+0080 to U+009F, two bytes each. */
+static void make_plain(char *text) {
+    for (unsigned char *at = (unsigned char *)text; *at != 0; at++) {
+        const bool two = at[0] == 0xC2 && at[1] >= 0x80 && at[1] < 0xA0;
+        if (two)
+            at[1] = '?';
+        if (two || *at < 0x20 || *at == 0x7F)
+            *at = '?';
+    }
+}
+
 void xci_log(xorcast_context *context, xorcast_log_level level, const char *format, ...) {
     char text[640];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    make_plain(text);
     log_text(context, level, text);
 }
 
@@ -203,6 +216,7 @@ void xci_record_again(const xci_failure *failure) {
 static void note_failure(xorcast_context *context, xorcast_error *error, const char *format,
                          va_list arguments) {
     vsnprintf(error->text, sizeof error->text, format, arguments);
+    make_plain(error->text);
     const xci_failure failure = {context, *error};
     xci_record_again(&failure);
     xci_log(context, XORCAST_LOG_DEBUG, "%s: %s", xorcast_status_name(error->status), error->text);

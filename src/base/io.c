@@ -74,7 +74,7 @@ static xorcast_status open_write(xorcast_context *context, const char *verb, con
 }
 
 xorcast_status xci_io_create(xorcast_context *context, const char *path, int *fd_out) {
-    return open_write(context, "create", path, O_CREAT | O_TRUNC, fd_out);
+    return open_write(context, "create", path, O_CREAT | O_EXCL, fd_out);
 }
 
 xorcast_status xci_io_open_again(xorcast_context *context, const char *path, int *fd_out) {

@@ -8,7 +8,7 @@
 
 xorcast_status xci_io_open_read(xorcast_context *context, const char *path, int *fd_out,
                                 uint64_t *size_out);
-/* Creates or truncates. */
+/* Nothing may stand there, a link neither. */
 xorcast_status xci_io_create(xorcast_context *context, const char *path, int *fd_out);
 /* A file that is there, for reading and writing; never through a symbolic link. */
 xorcast_status xci_io_open_again(xorcast_context *context, const char *path, int *fd_out);

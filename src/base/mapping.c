@@ -3,11 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/folder.h"
 #include "base/io.h"
 
 static xorcast_status map_file(xorcast_context *context, const char *path, xci_mapping *mapping,
@@ -26,10 +26,12 @@ static xorcast_status map_file(xorcast_context *context, const char *path, xci_m
 
 static xorcast_status open_file(xorcast_context *context, const char *path, xci_mapping *mapping) {
     struct stat about;
+    xci_lock lock;
     mapping->fd = xci_io_injected() ? -1 : open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (mapping->fd < 0)
         return xci_io_fail(context, "open", path);
-    if (flock(mapping->fd, LOCK_EX | LOCK_NB) != 0)
+    TRY(xci_io_lock(context, mapping->fd, path, true, 0, &lock));
+    if (lock == XCI_LOCK_BUSY)
         FAIL(context, XORCAST_BAD_STATE,
              "%s is in use by another process; each sampler needs a journal of its own", path);
     if (xci_io_injected() || fstat(mapping->fd, &about) != 0)

@@ -28,6 +28,17 @@ xorcast_status xci_stage_path(xorcast_context *context, xci_arena *arena, const 
     return xci_path_join(arena, folder, hidden, stage_out);
 }
 
+/* A stage of ours is never a link: through one, files of another directory would be taken. */
+static xorcast_status check_stage(xorcast_context *context, const char *stage) {
+    xci_file_facts facts;
+    TRY(xci_io_facts(context, stage, true, &facts));
+    if (facts.kind != XCI_FILE_ABSENT && facts.kind != XCI_FILE_DIRECTORY)
+        FAIL(context, XORCAST_DATA_CORRUPT,
+             "%s stands where new files are put, and is no directory that xorcast made; remove it",
+             stage);
+    return XORCAST_OK;
+}
+
 static xorcast_status clear(xorcast_context *context, const char *stage, xci_arena *arena) {
     const char **names, *path;
     uint64_t count;
@@ -82,6 +93,7 @@ xorcast_status xci_stage_claim(xorcast_context *context, const char *path, bool 
     int claim;
     xci_lock lock;
     bool taken = false;
+    TRY(check_stage(context, stage));
     TRY(xci_io_make_folder(context, stage));
     TRY(xci_io_open_folder(context, stage, true, &claim));
     xorcast_status status = xci_io_lock(context, claim, stage, true, deadline_ns, &lock);
@@ -190,6 +202,7 @@ static xorcast_status carry_out(xorcast_context *context, xci_arena *arena, cons
     const char *stage, *from, *to;
     xci_file_facts facts;
     TRY(xci_stage_path(context, arena, folder, true, &stage));
+    TRY(check_stage(context, stage));
     for (uint64_t i = 0; i < record->rename_count; i++) {
         TRY(xci_path_join(arena, stage, record->renames[i], &from));
         TRY(xci_path_join(arena, folder, record->renames[i], &to));

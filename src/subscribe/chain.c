@@ -4,6 +4,9 @@
 #include <errno.h>
 #include <string.h>
 
+/* Links take memory while the publisher says that there is one more. A log holds some tens. */
+#define LINKS_MAX 16384u
+
 static void free_link(xorcast_context *context, xci_chain_link *link) {
     for (uint64_t p = 0; p < link->part_count && link->parts != NULL; p++)
         xci_blob_drop(link->parts[p]);
@@ -49,6 +52,10 @@ static void oldest_first(xci_chain *chain) {
 static xorcast_status walk_back(xci_chain *chain, xci_feed *feed, uint64_t from, uint64_t to,
                                 uint64_t bound_bytes, uint64_t deadline_ns) {
     for (uint64_t step = to; step > from;) {
+        if (chain->count == LINKS_MAX)
+            FAIL(chain->context, XORCAST_VERSION_GONE,
+                 "more than %u versions lie between step %llu and step %llu; take a keyframe",
+                 LINKS_MAX, (unsigned long long)from, (unsigned long long)to);
         TRY(add_link(chain, feed, step, deadline_ns));
         if (chain->count > 1 && chain->delta_bytes > bound_bytes)
             FAIL(chain->context, XORCAST_VERSION_GONE,

@@ -21,8 +21,8 @@ typedef struct xci_chain {
 } xci_chain;
 
 /* Fetches the manifests from just after `from` up to `to`. VERSION_GONE: one is not in the log,
- * or together the deltas are larger than `bound_bytes`; BASE_MISMATCH: no version starts at
- * `from`. */
+ * they are too many, or together the deltas are larger than `bound_bytes`; BASE_MISMATCH: no
+ * version starts at `from`. */
 xorcast_status xci_chain_open(xci_chain *chain, xci_feed *feed, uint64_t from, uint64_t to,
                               uint64_t bound_bytes, uint64_t deadline_ns);
 /* Takes the only link's form for receivers that hold the old weights in place of the plain one.

@@ -20,6 +20,10 @@
 
 #define ROUNDS_MAX 32u /* only groups that still differ are fetched again: each is shorter */
 
+/* Deltas of versions that appeared meanwhile may together be as large as the weights, or as this;
+ * beyond that, fetching the groups again is cheaper. It bounds what their manifests take. */
+#define CHAIN_BYTES_LEAST (UINT64_C(256) << 20)
+
 typedef struct keyframe {
     xorcast_bundle *bundle;
     xci_feed *feed;
@@ -261,7 +265,8 @@ static xorcast_status verify(keyframe *k, const xorcast_version *version) {
 static xorcast_status reach(keyframe *k, uint64_t oldest, uint64_t target,
                             xorcast_version *version_out) {
     xci_chain chain;
-    TRY(xci_chain_open(&chain, k->feed, oldest, target, UINT64_MAX, k->deadline_ns));
+    const uint64_t bound = xci_max(k->bundle->layout.total_bytes, CHAIN_BYTES_LEAST);
+    TRY(xci_chain_open(&chain, k->feed, oldest, target, bound, k->deadline_ns));
     const xorcast_status status = apply_chain(k, &chain);
     if (status == XORCAST_OK && chain.count > 0)
         *version_out = chain.links[chain.count - 1].manifest.info.target;

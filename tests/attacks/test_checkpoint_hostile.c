@@ -440,12 +440,36 @@ static void test_record_names(void **state) {
     }
 }
 
+/* A record whose stage is a link: what it renames would be taken out of another directory. */
+static void test_record_beside_a_link(void **state) {
+    (void)state;
+    const char *name = "victim";
+    xorcast_checkpoint *checkpoint;
+    const xci_commit_record record = {&name, NULL, 1, 0};
+    xci_buffer bytes = {.context = context};
+    prepare();
+    assert_int_equal(xci_commit_record_put(&bytes, &record), XORCAST_OK);
+    test_file_put(test_path(folder, "deep/live/.xorcast-commit"), bytes.bytes, bytes.size);
+    xci_buffer_free(&bytes);
+    assert_int_equal(symlink("..", test_path(folder, "deep/live/.xorcast-new")), 0);
+    assert_int_equal(
+        xorcast_checkpoint_open(context, test_path(folder, "deep/live"), NULL, &checkpoint),
+        XORCAST_DATA_CORRUPT);
+    assert_int_equal(access(test_path(folder, "deep/victim"), F_OK), 0);
+    assert_int_not_equal(access(test_path(folder, "deep/live/victim"), F_OK), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_files),         cmocka_unit_test(test_every_cut),
-        cmocka_unit_test(test_names),         cmocka_unit_test(test_duplicates),
-        cmocka_unit_test(test_other_tensors), cmocka_unit_test(test_disk_filler),
-        cmocka_unit_test(test_lying_lengths), cmocka_unit_test(test_record_names),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_every_cut),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_duplicates),
+        cmocka_unit_test(test_other_tensors),
+        cmocka_unit_test(test_disk_filler),
+        cmocka_unit_test(test_lying_lengths),
+        cmocka_unit_test(test_record_names),
+        cmocka_unit_test(test_record_beside_a_link),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

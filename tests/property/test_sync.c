@@ -273,6 +273,35 @@ static void test_put_rules(void **state) {
     close_pair(&p);
 }
 
+/* 1, 1; then 1, 3, 2: a version that is not newer is refused, and costs neither weights nor what is
+ * staged. */
+static void test_versions_out_of_order(void **state) {
+    (void)state;
+    pair p;
+    xorcast_version version;
+    open_pair(&p, "tcp:127.0.0.1:0", 2, NULL);
+    publish(&p, 1, 2000, NULL);
+    follow(&p, 1);
+    check_status(p.sampler, xorcast_subscriber_stage(p.subscriber, 1, TIMEOUT_MS),
+                 XORCAST_VERSION_ORDER);
+    publish(&p, 2, 2000, NULL);
+    publish(&p, 3, 2000, NULL);
+    follow(&p, 3);
+    for (uint64_t step = 0; step <= 3; step++)
+        check_status(p.sampler, xorcast_subscriber_stage(p.subscriber, step, TIMEOUT_MS),
+                     XORCAST_VERSION_ORDER);
+    publish(&p, 4, 2000, NULL);
+    check_status(p.sampler, xorcast_subscriber_stage(p.subscriber, 4, TIMEOUT_MS), XORCAST_OK);
+    check_status(p.sampler, xorcast_subscriber_stage(p.subscriber, 2, TIMEOUT_MS),
+                 XORCAST_VERSION_ORDER);
+    check_status(p.sampler, xorcast_subscriber_commit(p.subscriber, NULL), XORCAST_OK);
+    check_status(p.sampler, xorcast_subscriber_wait(p.subscriber, TIMEOUT_MS), XORCAST_OK);
+    xorcast_subscriber_current(p.subscriber, &version);
+    assert_int_equal(version.step, 4);
+    assert_true(model_equal(&p.published, &p.live));
+    close_pair(&p);
+}
+
 static void *publish_on(void *argument) {
     pair *p = argument;
     for (uint64_t step = 1; step <= 300; step++)
@@ -356,6 +385,7 @@ int main(void) {
         cmocka_unit_test(test_undo_and_mixed),
         cmocka_unit_test(test_audit_finds_and_repairs),
         cmocka_unit_test(test_put_rules),
+        cmocka_unit_test(test_versions_out_of_order),
         cmocka_unit_test(test_memory_is_bounded),
         cmocka_unit_test(test_keyframe_races),
     };

@@ -80,6 +80,32 @@ static void test_last_error(void **state) {
     xorcast_context_destroy(NULL);
 }
 
+static void keep_line(void *user, xorcast_log_level level, const char *text) {
+    (void)level;
+    snprintf(user, 64, "%s", text);
+}
+
+/* What a terminal obeys is in no record and no line of the log, wherever a name came from. */
+static void test_texts_are_plain(void **state) {
+    (void)state;
+    static const char hostile[] = "a\x1b[2J\x7f\n\xc2\x9b\xc2\xa0\xc3\x9f\xc2";
+    static const char plain[] = "a?[2J????\xc2\xa0\xc3\x9f\xc2";
+    char line[64];
+    xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
+    xorcast_context *context;
+    xorcast_error error;
+    options.log = keep_line;
+    options.user = line;
+    assert_int_equal(xorcast_context_create(&options, &context), XORCAST_OK);
+    assert_int_equal(xci_fail(context, XORCAST_DATA_CORRUPT, XCI_NOWHERE, "%s", hostile),
+                     XORCAST_DATA_CORRUPT);
+    xorcast_last_error(context, &error);
+    assert_string_equal(error.text, plain);
+    xci_log(context, XORCAST_LOG_ERROR, "%s", hostile);
+    assert_string_equal(line, plain);
+    xorcast_context_destroy(context);
+}
+
 static void test_context_options(void **state) {
     (void)state;
     xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
@@ -564,6 +590,7 @@ static xorcast_status write_and_read(xorcast_context *context, uint8_t *out, uin
     static const uint8_t bytes[] = "some bytes of a file";
     path_of("a", path);
     path_of("b", other);
+    unlink(path); /* of a call that failed halfway */
     xorcast_status status = xci_io_create(context, path, &fd);
     if (status == XORCAST_OK) {
         status = xci_io_write_at(context, fd, path, 5, bytes, sizeof bytes);
@@ -606,6 +633,11 @@ static void test_files(void **state) {
     assert_int_equal(error.os_error, ENOENT);
     assert_non_null(strstr(error.text, path));
     assert_int_equal(xci_io_open_read(context, folder, &fd, &size), XORCAST_BAD_ARGUMENT);
+    assert_int_equal(symlink("elsewhere", path), 0);
+    assert_int_equal(xci_io_create(context, path, &fd), XORCAST_IO_FAILED); /* not through it */
+    assert_int_equal(xci_io_remove(context, path), XORCAST_OK);
+    path_of("elsewhere", path);
+    assert_int_equal(xci_io_open_read(context, path, &fd, &size), XORCAST_NOT_FOUND);
     path_of("none/file", path);
     assert_int_equal(xci_io_create(context, path, &fd), XORCAST_NOT_FOUND);
     assert_int_equal(xci_io_rename(context, path, folder), XORCAST_NOT_FOUND);
@@ -666,10 +698,10 @@ static void test_files_that_fail(void **state) {
 static void test_mapping(void **state) {
     (void)state;
     char path[256];
-    xci_mapping mapping;
+    xci_mapping mapping, other;
     xorcast_context *context = test_context(1);
     path_of("mapped", path);
-    for (int64_t n = 0; n < 3; n++) {
+    for (int64_t n = 0; n < 5; n++) {
         xci_io_fail_after(n, true);
         xorcast_status status = xci_mapping_open(context, path, &mapping);
         if (status == XORCAST_OK) {
@@ -687,6 +719,7 @@ static void test_mapping(void **state) {
     assert_int_equal(mapping.size, 10000);
     assert_int_equal(xci_mapping_grow(context, path, &mapping, 50000), XORCAST_OK);
     assert_string_equal(mapping.bytes + 9990, "persists");
+    assert_int_equal(xci_mapping_open(context, path, &other), XORCAST_BAD_STATE);
     xci_mapping_close(&mapping);
     xci_mapping_close(&mapping);
     assert_int_equal(xci_mapping_open(context, path, &mapping), XORCAST_OK);
@@ -701,6 +734,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_status_table),
         cmocka_unit_test(test_last_error),
+        cmocka_unit_test(test_texts_are_plain),
         cmocka_unit_test(test_context_options),
         cmocka_unit_test(test_varints),
         cmocka_unit_test(test_varints_that_are_refused),

@@ -152,7 +152,7 @@ static void test_replaced_while_closed(void **state) {
     xorcast_context_destroy(j.context);
 }
 
-/* Opens, writes and reads files, more than may be open. */
+/* Creates, writes and reads files, more than may be open. */
 static xorcast_status use_files(xorcast_context *context) {
     xci_open_files *table;
     xci_file *files[XCI_OPEN_FILES_MAX + 2];
@@ -161,8 +161,10 @@ static xorcast_status use_files(xorcast_context *context) {
     fill(0, 0, bytes);
     TRY(xci_open_files_create(context, &table));
     xorcast_status status = XORCAST_OK;
-    for (uint64_t i = 0; i < count && status == XORCAST_OK; i++)
+    for (uint64_t i = 0; i < count && status == XORCAST_OK; i++) {
+        unlink(paths[i]);
         status = xci_file_create(table, paths[i], &files[i]);
+    }
     for (uint64_t i = 0; i < 3 && status == XORCAST_OK; i++)
         status = xci_file_write_at(context, files[i], 0, bytes, PIECE);
     for (uint64_t i = 0; i < 3 && status == XORCAST_OK; i++) {

@@ -58,16 +58,13 @@ static void begin_reply(xci_session *session, uint8_t type, uint32_t id, int32_t
     session->reply_deadline = xci_deadline(session->lobby->options.peer_timeout_ms);
 }
 
-/* A refusal with the text that the lobby's context recorded last. Control characters would reach
- * the terminal of the other side. */
+/* A refusal with the text that the lobby's context recorded last, which has no control
+ * characters. */
 static void begin_refusal(xci_session *session, uint32_t id, xorcast_status status) {
     xorcast_error error;
     xorcast_last_error(session->lobby->context, &error);
-    size_t length = strnlen(error.text, XCI_WIRE_TEXT_BYTES);
-    for (size_t i = 0; i < length; i++) {
-        const uint8_t c = (uint8_t)error.text[i];
-        session->head[XCI_WIRE_HEAD_BYTES + i] = c < 0x20 || c == 0x7f ? (uint8_t)'?' : c;
-    }
+    const size_t length = strnlen(error.text, XCI_WIRE_TEXT_BYTES);
+    memcpy(session->head + XCI_WIRE_HEAD_BYTES, error.text, length);
     begin_reply(session, XCI_WIRE_REFUSAL, id,
                 xci_wire_may_refuse(status) ? status : XORCAST_INTERNAL, length, NULL);
 }
