@@ -2,7 +2,6 @@
 #include "publish/device_encode.h"
 
 #include "base/bytes.h"
-#include "publish/device_book.h"
 #include "publish/device_encode_state.h"
 #include "publish/device_launch.h"
 #include "publish/device_pieces.h"
@@ -74,10 +73,6 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     e->notes = memory;
     TRY(xci_allocate_array(context, e->gap_groups + 1, sizeof *e->gap_first, &memory));
     e->gap_first = memory;
-    if (xci_device_encoding(e)->codec > XORCAST_CODEC_LZ4) {
-        TRY(xci_allocate_array(context, xci_context_threads(context), sizeof *e->lists, &memory));
-        e->lists = memory;
-    }
     return open_slots(e);
 }
 
@@ -121,9 +116,6 @@ void xci_device_encoder_close(xci_device_encoder *e) {
     xci_device_incoming_close(&e->incoming);
     xci_device_release(context, &e->scratch);
     xci_device_join_close(&e->join);
-    for (uint32_t i = 0; e->lists != NULL && i < xci_context_threads(context); i++)
-        xci_device_lists_close(context, &e->lists[i]);
-    xci_release(context, e->lists);
     xci_release(context, e->notes);
     xci_release(context, e->gap_first);
     xci_release(context, e);
@@ -158,12 +150,10 @@ xorcast_status xci_device_encoder_launch(xci_device_encoder *e) {
     return xci_device_receive_ready(e);
 }
 
-/* One piece is booked while the next one's blocks are copied and those after it are encoded. */
-xorcast_status xci_device_encoder_book(xci_device_encoder *e) {
+xorcast_status xci_device_encoder_await(xci_device_encoder *e) {
     if (e->received == e->booked)
         TRY(xci_device_receive(e));
-    TRY(xci_device_receive_ready(e));
-    return xci_device_book(e);
+    return xci_device_receive_ready(e);
 }
 
 /* The put is over: nothing is read any more, and the shadow has moved. */

@@ -14,7 +14,6 @@
 #include "publish/device_encode.h"
 #include "publish/device_incoming.h"
 #include "publish/device_join.h"
-#include "publish/device_lists.h"
 #include "publish/device_slot.h"
 
 #define XCI_BLOCK_ALIGNMENT 16u /* where apply wants blocks; encode packs them closely */
@@ -50,7 +49,6 @@ struct xci_device_encoder {
     bool encodes_gap;        /* whole groups are encoded in the gap codec by the device, */
     uint64_t gap_groups;     /* so many at most in a piece, */
     uint64_t *gap_first;     /* their first chunks, and where the last one ends */
-    xci_device_lists *lists; /* one for each worker, where the host writes from lists; or NULL */
     const xci_encode_slot *booking; /* the piece whose ranges are booked now, or NULL */
 };
 

@@ -77,12 +77,6 @@ bool xci_slot_whole(const xci_device_encoder *e, const xci_encode_slot *slot) {
     return true;
 }
 
-bool xci_slot_gapless(const xci_device_encoder *e, const xci_encode_slot *slot) {
-    const uint64_t groups =
-        e->ranges[slot->ranges.end - 1].group - e->ranges[slot->ranges.first].group;
-    return groups + 1 == slot->ranges.end - slot->ranges.first;
-}
-
 const xci_put_range *xci_slot_range(const xci_device_encoder *e, const xci_encode_slot *slot,
                                     uint64_t group) {
     uint64_t first = slot->ranges.first, end = slot->ranges.end;

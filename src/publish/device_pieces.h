@@ -30,8 +30,6 @@ bool xci_range_scattered(const xci_device_encoder *e, const xci_put_range *range
 
 /* Whether all ranges of a piece are whole groups. */
 bool xci_slot_whole(const xci_device_encoder *e, const xci_encode_slot *slot);
-/* Whether no group of another device is between them. */
-bool xci_slot_gapless(const xci_device_encoder *e, const xci_encode_slot *slot);
 /* The range of a group that is in a piece. */
 const xci_put_range *xci_slot_range(const xci_device_encoder *e, const xci_encode_slot *slot,
                                     uint64_t group);
