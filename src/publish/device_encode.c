@@ -65,6 +65,7 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->computed));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->settled));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->gathered));
+    XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->joined_read));
     TRY(xci_device_incoming_open(&e->incoming, bundle, e->share, e->shadow));
     TRY(xci_device_join_open(&e->join, bundle, e->share));
     TRY(xci_device_allocate(context, scratch, &e->scratch));
@@ -111,6 +112,7 @@ void xci_device_encoder_close(xci_device_encoder *e) {
     xci_event_close(context, &e->computed);
     xci_event_close(context, &e->settled);
     xci_event_close(context, &e->gathered);
+    xci_event_close(context, &e->joined_read);
     for (unsigned i = 0; i < XCI_ENCODE_SLOTS; i++)
         xci_slot_close(&e->slots[i], context);
     xci_device_incoming_close(&e->incoming);
@@ -196,6 +198,7 @@ static xorcast_status take_back(xci_device_encoder *e) {
 
 xorcast_status xci_device_encoder_rest(xci_device_encoder *e, bool failed) {
     const xorcast_status rested = come_to_rest(e);
+    xci_device_unplace(e);
     if (failed)
         (void)take_back(e);
     return rested;

@@ -4,26 +4,28 @@
 #include "base/bytes.h"
 #include "publish/device_pieces.h"
 
-/* Gives scattered chunks a place in the bounce buffer: those of a piece of one range. */
-static xorcast_status place_scattered(xci_device_encoder *e, const xci_encode_slot *slot,
-                                      bool *any_out) {
-    const xci_put_range *range = &e->ranges[slot->ranges.first];
-    *any_out = xci_range_scattered(e, range);
-    for (uint64_t c = range->first; *any_out && c < range->end; c++) {
-        if (!xci_chunk_scattered(e, c))
-            continue;
-        TRY(xci_device_join_reserve(&e->join));
-        *xci_chunk_place(e, c) = xci_device_join_place(&e->join, range->first, c);
-    }
-    return XORCAST_OK;
-}
-
-/* The table is on its way: the host's entries mark what is scattered again. */
-static void unplace_scattered(xci_device_encoder *e, const xci_encode_slot *slot) {
-    const xci_put_range *range = &e->ranges[slot->ranges.first];
-    for (uint64_t c = range->first; c < range->end; c++)
+void xci_device_unplace(xci_device_encoder *e) {
+    const xci_put_range *range = e->joined;
+    e->joined = NULL;
+    for (uint64_t c = range != NULL ? range->first : 0; range != NULL && c < range->end; c++)
         if (xci_device_join_has(&e->join, *xci_chunk_place(e, c)))
             *xci_chunk_place(e, c) = xci_device_incoming_small(&e->incoming, c);
+}
+
+/* Gives scattered chunks a place in the bounce buffer, of which there is one: those of a piece of
+ * one range. */
+static xorcast_status place_scattered(xci_device_encoder *e, const xci_put_range *range) {
+    const xci_device *device = e->context->shared->device;
+    if (e->joined != NULL)
+        XCI_DEVICE(e->context, "encode weights",
+                   device->ops->event_wait(device->handle, e->joined_read));
+    xci_device_unplace(e);
+    TRY(xci_device_join_reserve(&e->join));
+    e->joined = range;
+    for (uint64_t c = range->first; c < range->end; c++)
+        if (xci_chunk_scattered(e, c))
+            *xci_chunk_place(e, c) = xci_device_join_place(&e->join, range->first, c);
+    return XORCAST_OK;
 }
 
 /* Small tensors of other devices are copied on their drain streams. */
@@ -35,8 +37,7 @@ static void list_sources(const xci_device_encoder *e, bool packed, xci_join_sour
     }
 }
 
-static xorcast_status gather_scattered(xci_device_encoder *e, const xci_encode_slot *slot) {
-    const xci_put_range *range = &e->ranges[slot->ranges.first];
+static xorcast_status gather_scattered(xci_device_encoder *e, const xci_put_range *range) {
     xci_join_source sources[XCI_SHARES_MAX];
     list_sources(e, range->first >= e->pending->bundle->whole_chunk_count, sources);
     for (uint64_t c = range->first; c < range->end;) {
@@ -96,7 +97,7 @@ static xorcast_status start_encode(xci_device_encoder *e, xci_encode_slot *slot,
         XCI_DEVICE(context, "order two streams",
                    device->ops->stream_after(device->handle, e->compute, e->gathered));
     if (scattered)
-        TRY(gather_scattered(e, slot));
+        TRY(gather_scattered(e, e->joined));
     if (e->launched >= XCI_ENCODE_SLOTS) /* what the slot holds may still be copied */
         XCI_DEVICE(context, "order two streams",
                    device->ops->stream_after(device->handle, e->compute, slot->kept));
@@ -105,6 +106,9 @@ static xorcast_status start_encode(xci_device_encoder *e, xci_encode_slot *slot,
         TRY(start_gap(e, slot, &call));
     XCI_DEVICE(context, "encode weights", device->ops->encode(device->handle, &call, e->compute));
     slot->moved = e->moves;
+    if (scattered)
+        XCI_DEVICE(context, "mark a stream",
+                   device->ops->event_record(device->handle, e->joined_read, e->compute));
     TRY(xci_stream_follow(context, e->sizes, e->compute, e->computed));
     XCI_DEVICE(context, "copy results",
                device->ops->copy(device->handle, slot->pinned.at, slot->tables.at,
@@ -119,20 +123,15 @@ static xorcast_status start_encode(xci_device_encoder *e, xci_encode_slot *slot,
 }
 
 xorcast_status xci_device_launch(xci_device_encoder *e) {
-    bool scattered;
     xci_encode_slot *slot = &e->slots[e->launched % XCI_ENCODE_SLOTS];
     slot->ranges = xci_pieces_next(e);
     slot->first = xci_range_first(e, &e->ranges[slot->ranges.first]);
     slot->count = xci_range_end(e, &e->ranges[slot->ranges.end - 1]) - slot->first;
     slot->settled = 0;
-    TRY(place_scattered(e, slot, &scattered));
+    const bool scattered = xci_range_scattered(e, &e->ranges[slot->ranges.first]);
+    if (scattered)
+        TRY(place_scattered(e, &e->ranges[slot->ranges.first]));
     const xorcast_status status = start_encode(e, slot, scattered);
     e->launched++;
-    if (!scattered)
-        return status;
-    const xci_device *device = e->context->shared->device;
-    const int waited = device->ops->stream_wait(device->handle, e->compute); /* one bounce buffer */
-    unplace_scattered(e, slot);
-    TRY(status);
-    return xci_device_result(e->context, waited, "encode weights");
+    return status;
 }
