@@ -9,11 +9,11 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/pool.h"
+#include "delta/device_scans.h"
 #include "delta/group_apply.h"
 #include "delta/scan.h"
 #include "subscribe/catchup.h"
 #include "subscribe/commit.h"
-#include "subscribe/device_audit.h"
 #include "subscribe/device_commits.h"
 #include "subscribe/keyframe.h"
 
@@ -43,8 +43,8 @@ struct xorcast_subscriber {
     xorcast_version version, previous;
     xorcast_digest *chunk_digests;
     xorcast_digest digest; /* their sum */
-    xci_device_audit audit; /* of weights in device memory */
-    uint64_t audit_next;    /* chunk */
+    xci_device_scans scans; /* of weights in device memory */
+    uint64_t audit_next;    /* chunk, or position of the scans */
     uint64_t staged_wire_bytes, staged_deltas, staged_ship_ns, staged_stage_ns;
     xorcast_subscriber_stats stats;
 };
@@ -108,7 +108,7 @@ static xorcast_status open_all(xorcast_subscriber *subscriber, const char *url) 
     TRY(bundle->on_device ? xci_device_commits_open(&subscriber->device_commit, bundle)
                           : xci_commit_open(&subscriber->commit, bundle, subscriber->journal));
     if (bundle->on_device)
-        TRY(xci_device_audit_open(&subscriber->audit, bundle));
+        TRY(xci_device_scans_open(&subscriber->scans, bundle, UINT64_MAX));
     TRY(xci_allocate_array(context, bundle->layout.chunk_count, sizeof(xorcast_digest), &memory));
     subscriber->chunk_digests = memory;
     TRY(xci_bundle_scan(bundle, subscriber->chunk_digests, &subscriber->digest));
@@ -165,7 +165,7 @@ void xorcast_subscriber_close(xorcast_subscriber *subscriber) {
         return;
     if (subscriber->connected)
         xci_feed_close(&subscriber->feed);
-    xci_device_audit_close(&subscriber->audit);
+    xci_device_scans_close(&subscriber->scans);
     xci_device_commits_close(&subscriber->device_commit);
     xci_commit_close(&subscriber->commit);
     xci_stage_close(&subscriber->stage);
@@ -512,7 +512,6 @@ static xorcast_status take_slice(void *user, uint64_t first, uint64_t count,
     xorcast_subscriber *subscriber = user;
     for (uint64_t i = 0; i < count; i++)
         TRY(compare_chunk(subscriber, first + i, &digests[i]));
-    subscriber->audit_next = first + count;
     return XORCAST_OK;
 }
 
@@ -524,8 +523,8 @@ xorcast_status xorcast_subscriber_audit(xorcast_subscriber *subscriber, uint64_t
              "these weights are no version; call xorcast_subscriber_keyframe");
     const xorcast_status status =
         subscriber->bundle->on_device
-            ? xci_device_audit_scan(&subscriber->audit, subscriber->audit_next, deadline,
-                                    take_slice, subscriber)
+            ? xci_device_scans_run(&subscriber->scans, &subscriber->audit_next, deadline,
+                                   take_slice, subscriber)
             : audit_host(subscriber, deadline);
     if (status == XORCAST_WEIGHTS_WRONG)
         no_version(subscriber);
