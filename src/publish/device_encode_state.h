@@ -37,9 +37,9 @@ struct xci_device_encoder {
     xci_device_memory scratch; /* of encode; of settling, which is on the same stream */
     xci_device_side *side;     /* where blocks stay until the next version, or NULL; not owned */
     bool moves;                /* encode moves the shadow */
-    xci_device_join join;      /* a group's scattered chunks, */
-    const xci_put_range *joined; /* which group's, or NULL */
-    void *joined_read;           /* an event: they are encoded */
+    xci_device_join join;      /* scattered chunks, */
+    xci_range_span joined;     /* which ranges', if there are any */
+    void *joined_read;         /* an event: they are encoded */
     xci_encode_slot slots[XCI_ENCODE_SLOTS];
     uint64_t launched, received, booked; /* pieces of the put; slots go round */
     uint64_t capacity, most_chunks;      /* of a piece */

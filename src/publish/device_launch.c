@@ -5,26 +5,27 @@
 #include "publish/device_pieces.h"
 
 void xci_device_unplace(xci_device_encoder *e) {
-    const xci_put_range *range = e->joined;
-    e->joined = NULL;
-    for (uint64_t c = range != NULL ? range->first : 0; range != NULL && c < range->end; c++)
-        if (xci_device_join_has(&e->join, *xci_chunk_place(e, c)))
-            *xci_chunk_place(e, c) = xci_device_incoming_small(&e->incoming, c);
+    for (uint64_t r = e->joined.first; r < e->joined.end; r++)
+        for (uint64_t c = e->ranges[r].first; c < e->ranges[r].end; c++)
+            if (xci_device_join_has(&e->join, *xci_chunk_place(e, c)))
+                *xci_chunk_place(e, c) = xci_device_incoming_small(&e->incoming, c);
+    e->joined = (xci_range_span){0, 0};
 }
 
-/* Gives scattered chunks a place in the bounce buffer, of which there is one: those of a piece of
- * one range. */
-static xorcast_status place_scattered(xci_device_encoder *e, const xci_put_range *range) {
+/* Gives scattered chunks of a piece a place in the bounce buffer, of which there is one. */
+static xorcast_status place_scattered(xci_device_encoder *e, xci_range_span ranges) {
     const xci_device *device = e->context->shared->device;
-    if (e->joined != NULL)
+    const uint64_t base = e->ranges[ranges.first].first;
+    if (e->joined.first < e->joined.end)
         XCI_DEVICE(e->context, "encode weights",
                    device->ops->event_wait(device->handle, e->joined_read));
     xci_device_unplace(e);
     TRY(xci_device_join_reserve(&e->join));
-    e->joined = range;
-    for (uint64_t c = range->first; c < range->end; c++)
-        if (xci_chunk_scattered(e, c))
-            *xci_chunk_place(e, c) = xci_device_join_place(&e->join, range->first, c);
+    e->joined = ranges;
+    for (uint64_t r = ranges.first; r < ranges.end; r++)
+        for (uint64_t c = e->ranges[r].first; c < e->ranges[r].end; c++)
+            if (xci_chunk_scattered(e, c))
+                *xci_chunk_place(e, c) = xci_device_join_place(&e->join, base, c);
     return XORCAST_OK;
 }
 
@@ -37,18 +38,25 @@ static void list_sources(const xci_device_encoder *e, bool packed, xci_join_sour
     }
 }
 
-static xorcast_status gather_scattered(xci_device_encoder *e, const xci_put_range *range) {
+/* What was placed, in runs of chunks that follow each other. */
+static xorcast_status gather_scattered(xci_device_encoder *e) {
+    const uint64_t base = e->ranges[e->joined.first].first;
     xci_join_source sources[XCI_SHARES_MAX];
-    list_sources(e, range->first >= e->pending->bundle->whole_chunk_count, sources);
-    for (uint64_t c = range->first; c < range->end;) {
-        uint64_t stop = c;
-        while (stop < range->end && xci_device_join_has(&e->join, *xci_chunk_place(e, stop)))
-            stop++;
-        if (stop > c)
-            TRY(xci_device_join_run(&e->join, range->first, c, stop - c, sources));
-        c = stop + (stop == c);
-    }
-    return XORCAST_OK;
+    uint64_t first = base, count = 0;
+    list_sources(e, base >= e->pending->bundle->whole_chunk_count, sources);
+    for (uint64_t r = e->joined.first; r < e->joined.end; r++)
+        for (uint64_t c = e->ranges[r].first; c < e->ranges[r].end; c++) {
+            if (!xci_device_join_has(&e->join, *xci_chunk_place(e, c)))
+                continue;
+            if (count > 0 && c != first + count)
+                TRY(xci_device_join_run(&e->join, base, first, count, sources));
+            if (count == 0 || c != first + count) {
+                first = c;
+                count = 0;
+            }
+            count++;
+        }
+    return count > 0 ? xci_device_join_run(&e->join, base, first, count, sources) : XORCAST_OK;
 }
 
 static xci_cuda_encode_call call_of(const xci_device_encoder *e, const xci_encode_slot *slot) {
@@ -97,7 +105,7 @@ static xorcast_status start_encode(xci_device_encoder *e, xci_encode_slot *slot,
         XCI_DEVICE(context, "order two streams",
                    device->ops->stream_after(device->handle, e->compute, e->gathered));
     if (scattered)
-        TRY(gather_scattered(e, e->joined));
+        TRY(gather_scattered(e));
     if (e->launched >= XCI_ENCODE_SLOTS) /* what the slot holds may still be copied */
         XCI_DEVICE(context, "order two streams",
                    device->ops->stream_after(device->handle, e->compute, slot->kept));
@@ -130,7 +138,7 @@ xorcast_status xci_device_launch(xci_device_encoder *e) {
     slot->settled = 0;
     const bool scattered = xci_range_scattered(e, &e->ranges[slot->ranges.first]);
     if (scattered)
-        TRY(place_scattered(e, &e->ranges[slot->ranges.first]));
+        TRY(place_scattered(e, slot->ranges));
     const xorcast_status status = start_encode(e, slot, scattered);
     e->launched++;
     return status;

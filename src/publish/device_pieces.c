@@ -46,21 +46,29 @@ static bool goes_along(const xci_device_encoder *e, const xci_put_range *next) {
            (!e->encodes_gap || xci_range_whole(e, next) == xci_range_whole(e, next - 1));
 }
 
-/* Ranges that follow each other on the device, as many as are expected to fit; a group with
- * scattered chunks, for which there is one bounce buffer, goes alone. */
+/* Whether `next` is scattered as the piece is that begins with `first`, and is joined with it. */
+static bool scattered_alike(const xci_device_encoder *e, const xci_put_range *first, bool scattered,
+                            const xci_put_range *next) {
+    const uint64_t packed = e->pending->bundle->whole_chunk_count;
+    if (xci_range_scattered(e, next) != scattered)
+        return false;
+    return !scattered || (next->end - first->first <= e->join.most_chunks &&
+                          (first->first < packed) == (next->first < packed));
+}
+
+/* Ranges that follow each other on the device, as many as are expected to fit; where chunks are
+ * scattered, as many as the bounce buffer takes. */
 xci_range_span xci_pieces_next(xci_device_encoder *e) {
     xci_range_span *span = &e->spans[e->span_count - 1];
     xci_range_span piece = {span->first, span->first + 1};
     const uint64_t limit = piece_limit(e, span);
-    const uint64_t first = xci_range_first(e, &e->ranges[piece.first]);
-    bool scattered = xci_range_scattered(e, &e->ranges[piece.first]);
-    while (piece.end < span->end && !scattered) {
+    const xci_put_range *begin = &e->ranges[piece.first];
+    const bool scattered = xci_range_scattered(e, begin);
+    while (piece.end < span->end) {
         const xci_put_range *next = &e->ranges[piece.end];
-        if (!goes_along(e, next) || xci_range_end(e, next) - first > limit ||
-            (e->encodes_gap && piece.end - piece.first == e->gap_groups))
-            break;
-        scattered = xci_range_scattered(e, next);
-        if (scattered)
+        if (!goes_along(e, next) || xci_range_end(e, next) - xci_range_first(e, begin) > limit ||
+            (e->encodes_gap && piece.end - piece.first == e->gap_groups) ||
+            !scattered_alike(e, begin, scattered, next))
             break;
         piece.end++;
     }
