@@ -48,66 +48,82 @@ void xci_device_scanner_close(xci_device_scanner *scanner) {
     *scanner = (xci_device_scanner){0};
 }
 
-static xorcast_status begin_slice(xci_device_scanner *scanner, xci_scan_lane *lane,
-                                  const xci_device_map *map, uint64_t first, uint64_t count) {
+/* ---- Slices ---- */
+
+uint64_t xci_device_scan_slice(const xci_device_scanner *scanner, const xci_device_map *map) {
+    return xci_min(xci_max(SLICE_BYTES / map->grid.chunk_bytes, 1), scanner->slice_most);
+}
+
+xorcast_status xci_device_scan_start(xci_device_scanner *scanner) {
+    scanner->begun = scanner->taken = 0;
+    for (uint32_t i = 0; i < XCI_SCAN_LANES; i++)
+        TRY(xci_stream_follow(scanner->context, scanner->lanes[i].stream, NULL, scanner->event));
+    return XORCAST_OK;
+}
+
+bool xci_device_scan_free(const xci_device_scanner *scanner) {
+    return scanner->begun < scanner->taken + XCI_SCAN_LANES;
+}
+
+xorcast_status xci_device_scan_begin(xci_device_scanner *scanner, const xci_device_map *map,
+                                     uint64_t first, uint64_t count) {
     xorcast_context *context = scanner->context;
+    xci_scan_lane *lane = &scanner->lanes[scanner->begun++ % XCI_SCAN_LANES];
     const xci_device *device = context->shared->device;
     const xci_cuda_digest_call call = {map->grid, map->places, first, count,
                                        (xorcast_digest *)(void *)lane->digests.at};
     XCI_DEVICE(context, "digest weights", device->ops->digest(device->handle, &call, lane->stream));
-    XCI_DEVICE(context, "copy digests",
-               device->ops->copy(device->handle, lane->pinned.at, lane->digests.at,
-                                 count * sizeof(xorcast_digest), lane->stream));
-    lane->first = first;
-    lane->count = count;
-    return XORCAST_OK;
+    return xci_device_result(context,
+                             device->ops->copy(device->handle, lane->pinned.at, lane->digests.at,
+                                               count * sizeof(xorcast_digest), lane->stream),
+                             "copy digests");
 }
 
-static xorcast_status take_slice(xci_device_scanner *scanner, const xci_scan_lane *lane,
-                                 xci_scan_take take, void *user) {
+xorcast_status xci_device_scan_end(xci_device_scanner *scanner,
+                                   const xorcast_digest **digests_out) {
+    const xci_scan_lane *lane = &scanner->lanes[scanner->taken++ % XCI_SCAN_LANES];
     const xci_device *device = scanner->context->shared->device;
     XCI_DEVICE(scanner->context, "digest weights",
                device->ops->stream_wait(device->handle, lane->stream));
-    return take(user, lane->first, lane->count,
-                (const xorcast_digest *)(const void *)lane->pinned.at);
-}
-
-static xorcast_status scan_slices(xci_device_scanner *scanner, const xci_device_map *map,
-                                  uint64_t first, uint64_t count, uint64_t deadline_ns,
-                                  xci_scan_take take, void *user) {
-    const uint64_t slice =
-        xci_min(xci_max(SLICE_BYTES / map->grid.chunk_bytes, 1), scanner->slice_most);
-    const uint64_t slices = xci_divide_up(count, slice);
-    uint64_t begun = 0;
-    for (uint64_t taken = 0; taken < slices; taken++) {
-        while (begun < slices && begun < taken + XCI_SCAN_LANES &&
-               (begun == 0 || xci_now_ns() < deadline_ns)) {
-            const uint64_t at = begun * slice;
-            TRY(begin_slice(scanner, &scanner->lanes[begun % XCI_SCAN_LANES], map, first + at,
-                            xci_min(slice, count - at)));
-            begun++;
-        }
-        if (begun == taken)
-            return XORCAST_IN_PROGRESS;
-        TRY(take_slice(scanner, &scanner->lanes[taken % XCI_SCAN_LANES], take, user));
-    }
+    *digests_out = (const xorcast_digest *)(const void *)lane->pinned.at;
     return XORCAST_OK;
 }
 
-/* Nothing of an earlier scan may write what the next one reads. */
-static void wait_for_lanes(xci_device_scanner *scanner) {
+void xci_device_scan_drop(xci_device_scanner *scanner) {
     const xci_device *device = scanner->context->shared->device;
     for (uint32_t i = 0; i < XCI_SCAN_LANES; i++)
         (void)device->ops->stream_wait(device->handle, scanner->lanes[i].stream);
 }
 
+/* ---- One scanner ---- */
+
+static xorcast_status scan_slices(xci_device_scanner *scanner, const xci_device_map *map,
+                                  uint64_t first, uint64_t count, uint64_t deadline_ns,
+                                  xci_scan_take take, void *user) {
+    const uint64_t slice = xci_device_scan_slice(scanner, map);
+    const uint64_t slices = xci_divide_up(count, slice);
+    TRY(xci_device_scan_start(scanner));
+    for (uint64_t taken = 0; taken < slices; taken++) {
+        const xorcast_digest *digests;
+        const uint64_t at = taken * slice;
+        while (scanner->begun < slices && xci_device_scan_free(scanner) &&
+               (scanner->begun == 0 || xci_now_ns() < deadline_ns)) {
+            const uint64_t next = scanner->begun * slice;
+            TRY(xci_device_scan_begin(scanner, map, first + next, xci_min(slice, count - next)));
+        }
+        if (scanner->begun == taken)
+            return XORCAST_IN_PROGRESS;
+        TRY(xci_device_scan_end(scanner, &digests));
+        TRY(take(user, first + at, xci_min(slice, count - at), digests));
+    }
+    return XORCAST_OK;
+}
+
 xorcast_status xci_device_scan(xci_device_scanner *scanner, const xci_device_map *map,
                                uint64_t first, uint64_t count, uint64_t deadline_ns,
                                xci_scan_take take, void *user) {
-    for (uint32_t i = 0; i < XCI_SCAN_LANES; i++)
-        TRY(xci_stream_follow(scanner->context, scanner->lanes[i].stream, NULL, scanner->event));
     const xorcast_status status = scan_slices(scanner, map, first, count, deadline_ns, take, user);
     if (status < 0)
-        wait_for_lanes(scanner);
+        xci_device_scan_drop(scanner);
     return status;
 }

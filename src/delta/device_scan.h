@@ -12,13 +12,13 @@
 typedef struct xci_scan_lane {
     void *stream;
     xci_device_memory digests, pinned;
-    uint64_t first, count; /* chunks */
 } xci_scan_lane;
 
 typedef struct xci_device_scanner {
     xorcast_context *context;
     void *event;
-    uint64_t slice_most; /* chunks */
+    uint64_t slice_most;   /* chunks */
+    uint64_t begun, taken; /* slices of a scan; lanes go round */
     xci_scan_lane lanes[XCI_SCAN_LANES];
 } xci_device_scanner;
 
@@ -37,5 +37,20 @@ void xci_device_scanner_close(xci_device_scanner *scanner);
 xorcast_status xci_device_scan(xci_device_scanner *scanner, const xci_device_map *map,
                                uint64_t first, uint64_t count, uint64_t deadline_ns,
                                xci_scan_take take, void *user);
+
+/* ---- Slice by slice, for who has several scanners (device_scans.h) ---- */
+
+/* Chunks of a slice. */
+uint64_t xci_device_scan_slice(const xci_device_scanner *scanner, const xci_device_map *map);
+/* A scan begins, after what is on the default stream now. */
+xorcast_status xci_device_scan_start(xci_device_scanner *scanner);
+/* Whether another slice can be begun before one is taken. */
+bool xci_device_scan_free(const xci_device_scanner *scanner);
+xorcast_status xci_device_scan_begin(xci_device_scanner *scanner, const xci_device_map *map,
+                                     uint64_t first, uint64_t count);
+/* Waits for the slice that was begun first; its digests stay until the next one is begun. */
+xorcast_status xci_device_scan_end(xci_device_scanner *scanner, const xorcast_digest **digests_out);
+/* A scan failed: nothing of it writes what the next one reads. */
+void xci_device_scan_drop(xci_device_scanner *scanner);
 
 #endif

@@ -1,12 +1,10 @@
 /* Scans: see scan.h. The pool takes groups; each worker sums for itself. */
 #include "delta/scan.h"
 
-#include <string.h>
-
 #include "base/bytes.h"
 #include "base/digest.h"
 #include "base/pool.h"
-#include "delta/device_scan.h"
+#include "delta/device_scans.h"
 #include "delta/group_apply.h"
 
 typedef struct scan_job {
@@ -42,31 +40,23 @@ static xorcast_status take_digests(void *user, uint64_t first, uint64_t count,
     device_sums *sums = user;
     for (uint64_t i = 0; i < count; i++) {
         if (sums->chunk_digests != NULL)
-            xci_digest_merge(&sums->chunk_digests[first + i], &digests[i]);
+            sums->chunk_digests[first + i] = digests[i];
         xci_digest_merge(&sums->sum, &digests[i]);
     }
     return XORCAST_OK;
 }
 
-static xorcast_status scan_share(const xorcast_bundle *share, device_sums *sums) {
-    const uint64_t chunk_count = share->layout.chunk_count;
-    xci_device_scanner scanner;
-    TRY(xci_device_scanner_open(&scanner, share->context, chunk_count));
-    const xorcast_status status =
-        xci_device_scan(&scanner, share->map, 0, chunk_count, XCI_FOREVER, take_digests, sums);
-    xci_device_scanner_close(&scanner);
-    return status;
-}
-
 static xorcast_status scan_device(xorcast_bundle *bundle, xorcast_digest *chunk_digests,
                                   xorcast_digest *sum_out) {
     device_sums sums = {chunk_digests, {{0, 0}}};
-    if (chunk_digests != NULL)
-        memset(chunk_digests, 0, bundle->layout.chunk_count * sizeof *chunk_digests);
-    for (uint32_t s = 0; s < bundle->share_count; s++)
-        TRY(scan_share(bundle->shares[s], &sums));
+    xci_device_scans scans;
+    uint64_t position = 0;
+    TRY(xci_device_scans_open(&scans, bundle, UINT64_MAX));
+    const xorcast_status status =
+        xci_device_scans_run(&scans, &position, XCI_FOREVER, take_digests, &sums);
+    xci_device_scans_close(&scans);
     *sum_out = sums.sum;
-    return XORCAST_OK;
+    return status;
 }
 
 static xorcast_status scan_host(xorcast_bundle *bundle, xorcast_digest *chunk_digests,

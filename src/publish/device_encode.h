@@ -44,7 +44,8 @@ xorcast_status xci_device_encoder_take(xci_device_encoder *encoder, uint64_t ten
 /* Every tensor, from the bundle's own memory. */
 xorcast_status xci_device_encoder_take_all(xci_device_encoder *encoder);
 
-/* A put: start, then launch and book while it is busy, then rest, whatever failed.
+/* A put: start, then launch, await and book (device_book.h) while it is busy, then rest, whatever
+ * failed.
  *
  * All tensors of the put are taken; `ranges` [first, end) of chunks, all of them at home here, are
  * complete with it. `all`: every tensor of the bundle was, from its own memory. Weights are read
@@ -57,8 +58,9 @@ bool xci_device_encoder_busy(const xci_device_encoder *encoder);
 /* Gives the device as many pieces as it may have at a time, and has the blocks of those that it has
  * encoded copied to the host. */
 xorcast_status xci_device_encoder_launch(xci_device_encoder *encoder);
-/* Books the oldest piece. */
-xorcast_status xci_device_encoder_book(xci_device_encoder *encoder);
+/* Until the device has encoded the oldest piece; its blocks, and those of pieces that are encoded
+ * already, are on their way to the host then. */
+xorcast_status xci_device_encoder_await(xci_device_encoder *encoder);
 /* Until nothing that was handed over is read any more, and the shadow has moved: by what was
  * booked, if the put failed. */
 xorcast_status xci_device_encoder_rest(xci_device_encoder *encoder, bool failed);
@@ -66,16 +68,5 @@ xorcast_status xci_device_encoder_rest(xci_device_encoder *encoder, bool failed)
 /* Test hook: encoders that are opened from now on take this for the room of a piece's blocks (but
  * never less than a group needs); 0: as ever. */
 void xci_device_encoder_limit(uint64_t bytes);
-
-/* For codecs that the host writes from lists: those of a group's blocks, while its range is booked
- * or, `joined`, once all of its ranges are; and, if the encoding asks for it, the chunks before the
- * change, else `*old_out` is NULL. Valid until the worker's next call. */
-xorcast_status xci_device_encoder_list(xci_device_encoder *encoder, uint32_t worker,
-                                       const xci_record *record, bool joined,
-                                       xci_record *listed_out, const uint8_t *const **old_out);
-/* Of a group that the device has encoded in both forms, whose plain record is `plain`: the record
- * beside the old weights. Likewise. */
-xorcast_status xci_device_encoder_beside(xci_device_encoder *encoder, uint32_t worker,
-                                         const xci_record *plain, xci_record *beside_out);
 
 #endif

@@ -1,7 +1,11 @@
 /* Encoders of several devices: see device_encoders.h. */
 #include "publish/device_encoders.h"
 
+#include <string.h>
+
 #include "bundle/shares.h"
+#include "publish/device_book.h"
+#include "publish/device_lists.h"
 #include "publish/device_shadow.h"
 
 #define KEPT_SHARE                                                                                 \
@@ -13,12 +17,18 @@ struct xci_device_encoders {
     bool keep_blocks;
     xci_device_side *side;   /* where they stay until the next version; NULL: nowhere */
     void *stream, *ready;    /* the caller's, and an event behind what was on it when a put began */
-    uint32_t count, booking; /* encoders; the one whose piece is booked */
+    xci_device_lists *lists; /* one for each worker, where the host writes from lists; or NULL */
+    uint32_t count;          /* of the encoders */
     xci_device_encoder *all[]; /* one for each share of the bundle */
 };
 
+static const xorcast_encoding *encoding_of(const xci_device_encoders *encoders) {
+    return &encoders->pending->workers[0].writer.encoding;
+}
+
 static xorcast_status open_all(xci_device_encoders *encoders) {
     xorcast_context *context = encoders->context;
+    void *memory;
     const xci_device *device = context->shared->device;
     const xci_device_encoder *const *siblings = (const xci_device_encoder *const *)encoders->all;
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &encoders->ready));
@@ -26,6 +36,11 @@ static xorcast_status open_all(xci_device_encoders *encoders) {
         TRY(xci_device_encoder_open(encoders->pending, s, siblings, &encoders->all[s]));
         encoders->count++;
     }
+    if (encoding_of(encoders)->codec <= XORCAST_CODEC_LZ4)
+        return XORCAST_OK;
+    TRY(xci_allocate_array(context, xci_context_threads(context), sizeof *encoders->lists,
+                           &memory));
+    encoders->lists = memory;
     return XORCAST_OK;
 }
 
@@ -42,7 +57,7 @@ xorcast_status xci_device_encoders_open(xci_pending *pending, void *stream, bool
     encoders->stream = stream;
     encoders->keep_blocks = keep_blocks &&
                             xci_device_shadow_on_device(xci_shadow_device(pending->shadow)) &&
-                            pending->workers[0].writer.encoding.codec <= XORCAST_CODEC_LZ4;
+                            encoding_of(encoders)->codec <= XORCAST_CODEC_LZ4;
     const xorcast_status status = open_all(encoders);
     if (status < 0) {
         xci_device_encoders_close(encoders);
@@ -58,6 +73,9 @@ void xci_device_encoders_close(xci_device_encoders *encoders) {
     for (uint32_t s = 0; s < encoders->count; s++)
         xci_device_encoder_close(encoders->all[s]);
     xci_device_side_close(encoders->side);
+    for (uint32_t i = 0; encoders->lists != NULL && i < xci_context_threads(encoders->context); i++)
+        xci_device_lists_close(encoders->context, &encoders->lists[i]);
+    xci_release(encoders->context, encoders->lists);
     xci_event_close(encoders->context, &encoders->ready);
     xci_release(encoders->context, encoders);
 }
@@ -217,22 +235,23 @@ static xorcast_status launch_all(const xci_device_encoders *encoders) {
     return XORCAST_OK;
 }
 
-/* All devices have work, and copies are under way, while the host waits for one of them or books
- * what it has done. */
+/* All devices have work, and copies are under way, while the host books what each of them has done
+ * before: a piece of each at a time, which is as many loops of the pool as for one of them, and
+ * groups that take turns on the devices are whole then. */
 static xorcast_status run_pieces(xci_device_encoders *encoders) {
-    TRY(launch_all(encoders));
-    for (bool busy = true; busy;) {
-        busy = false;
-        for (uint32_t s = 0; s < encoders->count; s++) {
-            if (!xci_device_encoder_busy(encoders->all[s]))
-                continue;
-            encoders->booking = s;
-            TRY(xci_device_encoder_book(encoders->all[s]));
-            TRY(launch_all(encoders));
-            busy = true;
-        }
+    xci_device_encoder *busy[XCI_SHARES_MAX];
+    for (;;) {
+        uint32_t count = 0;
+        TRY(launch_all(encoders));
+        for (uint32_t s = 0; s < encoders->count; s++)
+            if (xci_device_encoder_busy(encoders->all[s]))
+                busy[count++] = encoders->all[s];
+        if (count == 0)
+            return XORCAST_OK;
+        for (uint32_t i = 0; i < count; i++)
+            TRY(xci_device_encoder_await(busy[i]));
+        TRY(xci_device_book(encoders->pending, busy, count));
     }
-    return XORCAST_OK;
 }
 
 static xorcast_status run_sorted(xci_device_encoders *encoders, const home_ranges *sorted,
@@ -261,14 +280,36 @@ xorcast_status xci_device_encoders_run(xci_device_encoders *encoders, const xci_
     return status;
 }
 
+/* ---- For groups that the host writes ---- */
+
 xorcast_status xci_device_encoders_list(xci_device_encoders *encoders, uint32_t worker,
                                         const xci_record *record, bool joined,
                                         xci_record *listed_out, const uint8_t *const **old_out) {
-    return xci_device_encoder_list(encoders->all[encoders->booking], worker, record, joined,
-                                   listed_out, old_out);
+    const xci_pending *pending = encoders->pending;
+    xci_local_span unmoved[XCI_SHARES_MAX];
+    *old_out = NULL;
+    *listed_out = *record;
+    if (encoders->lists == NULL || record->encoded)
+        return XORCAST_OK;
+    TRY(xci_device_lists_make(&encoders->lists[worker], encoders->context, record, listed_out));
+    if (encoding_of(encoders)->old_weights == 0)
+        return XORCAST_OK;
+    for (uint32_t s = 0; s < encoders->count; s++)
+        unmoved[s] = xci_device_unmoved(encoders->all[s], joined);
+    return xci_device_lists_old(&encoders->lists[worker], encoders->context, pending->bundle,
+                                xci_shadow_device(pending->shadow), listed_out, unmoved, old_out);
 }
 
 xorcast_status xci_device_encoders_beside(xci_device_encoders *encoders, uint32_t worker,
                                           const xci_record *plain, xci_record *beside_out) {
-    return xci_device_encoder_beside(encoders->all[encoders->booking], worker, plain, beside_out);
+    const xorcast_bundle *bundle = encoders->pending->bundle;
+    const uint32_t home = xci_home(bundle, bundle->group_first[plain->group]);
+    xci_device_lists *lists = &encoders->lists[worker];
+    TRY(xci_grow(encoders->context, &lists->blocks, &lists->blocks_capacity,
+                 plain->block_count * sizeof(xci_block)));
+    memcpy(lists->blocks, plain->blocks, plain->block_count * sizeof *plain->blocks);
+    *beside_out = *plain;
+    beside_out->blocks = lists->blocks;
+    xci_device_take_beside(encoders->all[home], beside_out);
+    return XORCAST_OK;
 }

@@ -1,7 +1,7 @@
 /* Encoders of all devices that a bundle lies on, for the version that is put together: each takes
  * the chunks that are at home on its device (bundle/shares.h). The devices work side by side; one
- * host thread gives them work and books what they have done, in turns, so that the version sees one
- * piece at a time. What a version holds does not depend on who encoded it, or when. */
+ * host thread gives them work, and the pool books a piece of each at a time. What a version holds
+ * does not depend on who encoded it, or when. */
 #ifndef XCI_DEVICE_ENCODERS_H
 #define XCI_DEVICE_ENCODERS_H
 
@@ -31,11 +31,14 @@ xorcast_status xci_device_encoders_take_all(xci_device_encoders *encoders);
  * handed over is not read any more. */
 xorcast_status xci_device_encoders_run(xci_device_encoders *encoders, const xci_put_range *ranges,
                                        uint64_t first, uint64_t end, bool all);
-/* As xci_device_encoder_list, of the encoder whose piece is booked. */
+/* For codecs that the host writes from lists: those of a group's blocks, while its range is booked
+ * or, `joined`, once all of its ranges are; and, if the encoding asks for it, the chunks before the
+ * change, else `*old_out` is NULL. Valid until the worker's next call. */
 xorcast_status xci_device_encoders_list(xci_device_encoders *encoders, uint32_t worker,
                                         const xci_record *record, bool joined,
                                         xci_record *listed_out, const uint8_t *const **old_out);
-/* As xci_device_encoder_beside, likewise. */
+/* Of a group that the device has encoded in both forms, whose plain record is `plain`: the record
+ * beside the old weights. Likewise. */
 xorcast_status xci_device_encoders_beside(xci_device_encoders *encoders, uint32_t worker,
                                           const xci_record *plain, xci_record *beside_out);
 

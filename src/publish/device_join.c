@@ -3,9 +3,21 @@
 
 #include "base/bytes.h"
 
+#define ROOM_BYTES (UINT64_C(16) << 20)
+
+/* A device lends each other home a room: all together as much as to one. */
+static uint64_t chunks_for(const xorcast_bundle *bundle) {
+    const uint64_t others = xci_max(bundle->share_count, 2) - 1;
+    const uint64_t chunks = (ROOM_BYTES / others) >> bundle->chunk_log2;
+    return xci_max(bundle->group_chunks_max, xci_min(chunks, bundle->layout.chunk_count));
+}
+
 xorcast_status xci_device_join_open(xci_device_join *join, xorcast_bundle *bundle, uint32_t home) {
     void *memory;
-    *join = (xci_device_join){.bundle = bundle, .home = bundle->shares[home], .home_index = home};
+    *join = (xci_device_join){.bundle = bundle,
+                              .home = bundle->shares[home],
+                              .home_index = home,
+                              .most_chunks = chunks_for(bundle)};
     TRY(xci_allocate_array(bundle->context, bundle->share_count, sizeof(xci_join_far), &memory));
     join->far = memory;
     return XORCAST_OK;
@@ -34,7 +46,7 @@ void xci_device_join_close(xci_device_join *join) {
 /* ---- Tables: addresses of chunks, then blocks ---- */
 
 static uint64_t addresses_bytes(const xci_device_join *join) {
-    return xci_round_up(join->bundle->group_chunks_max * sizeof(uint8_t *), 64);
+    return xci_round_up(join->most_chunks * sizeof(uint8_t *), 64);
 }
 
 static uint8_t **addresses_in(const xci_device_memory *table) {
@@ -47,7 +59,7 @@ static xci_cuda_block *blocks_in(const xci_device_join *join, const xci_device_m
 
 /* Of what a share lends: addresses, then a copy for each stretch of chunks. */
 static uint64_t far_pinned_bytes(const xci_device_join *join) {
-    return addresses_bytes(join) + join->bundle->group_chunks_max * sizeof(xci_cuda_move);
+    return addresses_bytes(join) + join->most_chunks * sizeof(xci_cuda_move);
 }
 
 static xci_cuda_move *moves_in(const xci_device_join *join, const xci_device_memory *pinned) {
@@ -55,7 +67,7 @@ static xci_cuda_move *moves_in(const xci_device_join *join, const xci_device_mem
 }
 
 static uint64_t room_bytes(const xci_device_join *join) {
-    return join->bundle->group_chunks_max << join->bundle->chunk_log2;
+    return join->most_chunks << join->bundle->chunk_log2;
 }
 
 /* Pinned memory is of the same size whenever it is there. */
@@ -66,8 +78,7 @@ static xorcast_status reserve_pinned(xorcast_context *context, xci_device_memory
 
 xorcast_status xci_device_join_reserve(xci_device_join *join) {
     xorcast_context *context = join->home->context;
-    const uint64_t tables =
-        addresses_bytes(join) + join->bundle->group_chunks_max * sizeof(xci_cuda_block);
+    const uint64_t tables = addresses_bytes(join) + join->most_chunks * sizeof(xci_cuda_block);
     TRY(xci_device_reserve(context, &join->bounce, room_bytes(join)));
     TRY(xci_device_reserve(context, &join->tables, tables));
     return reserve_pinned(context, &join->pinned, tables);

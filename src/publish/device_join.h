@@ -2,7 +2,8 @@
  * into a bounce buffer there. Bytes that other devices have are gathered by these, copied from
  * device to device, and joined by XOR: where a device has no bytes it gathers zeros.
  *
- * Owns the buffers, which are made when they are needed first and hold a group at most. */
+ * Owns the buffers, which are made when they are needed first and hold 16 MiB (less
+ * where there are more than two devices), or a group. */
 #ifndef XCI_DEVICE_JOIN_H
 #define XCI_DEVICE_JOIN_H
 
@@ -19,6 +20,7 @@ typedef struct xci_device_join {
     xorcast_bundle *bundle;
     xorcast_bundle *home; /* the share */
     uint32_t home_index;
+    uint64_t most_chunks;              /* from a base on */
     xci_device_memory bounce, staging; /* of the home's device */
     xci_device_memory pinned, tables;  /* addresses in the bounce buffer, blocks in the staging */
     xci_join_far *far;                 /* for each share */
@@ -37,7 +39,7 @@ void xci_device_join_close(xci_device_join *join);
 
 /* Makes sure of the buffers. */
 xorcast_status xci_device_join_reserve(xci_device_join *join);
-/* Where the bounce buffer has a chunk of the group or piece that begins with chunk `base`. */
+/* Where the bounce buffer has a chunk, one of the `most_chunks` that begin with chunk `base`. */
 uint8_t *xci_device_join_place(const xci_device_join *join, uint64_t base, uint64_t chunk);
 bool xci_device_join_has(const xci_device_join *join, const uint8_t *address);
 /* Brings chunks [first, first + count) there, on the stream of the home's source. Chunks of one

@@ -77,8 +77,8 @@ static void take_back(const xci_block *block, const uint8_t *mask, uint8_t *byte
 
 xorcast_status xci_device_lists_old(xci_device_lists *lists, xorcast_context *context,
                                     const xorcast_bundle *bundle, xci_device_shadow *shadow,
-                                    const xci_record *listed, uint32_t share, uint64_t first,
-                                    uint64_t count, const uint8_t *const **old_out) {
+                                    const xci_record *listed, const xci_local_span *unmoved,
+                                    const uint8_t *const **old_out) {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < listed->block_count; i++)
         bytes += listed->blocks[i].chunk_bytes;
@@ -91,7 +91,8 @@ xorcast_status xci_device_lists_old(xci_device_lists *lists, xorcast_context *co
         const xci_block *block = &listed->blocks[i];
         const uint64_t c = bundle->group_first[listed->group] + block->chunk;
         TRY(xci_device_shadow_read(shadow, context, c, block->chunk_bytes, at));
-        if (xci_home(bundle, c) != share || xci_local(bundle, c) - first >= count)
+        const xci_local_span *as_it_was = &unmoved[xci_home(bundle, c)];
+        if (xci_local(bundle, c) - as_it_was->first >= as_it_was->count)
             take_back(block, mask, at);
         lists->old[i] = at;
         at += block->chunk_bytes;

@@ -20,12 +20,17 @@ void xci_device_lists_close(xorcast_context *context, xci_device_lists *lists);
 xorcast_status xci_device_lists_make(xci_device_lists *lists, xorcast_context *context,
                                      const xci_record *record, xci_record *listed_out);
 
-/* The bytes before the change of each chunk that is listed, of a group of `bundle`. Those with the
- * local numbers [first, first + count) at home in share `share` are in the shadow as they were;
- * others have become new, and nothing works on them. */
+/* Chunks at home in a share, by their local numbers. */
+typedef struct xci_local_span {
+    uint64_t first, count;
+} xci_local_span;
+
+/* The bytes before the change of each chunk that is listed, of a group of `bundle`. Those that
+ * `unmoved` has of their share are in the shadow as they were; others have become new, and nothing
+ * works on them. */
 xorcast_status xci_device_lists_old(xci_device_lists *lists, xorcast_context *context,
                                     const xorcast_bundle *bundle, xci_device_shadow *shadow,
-                                    const xci_record *listed, uint32_t share, uint64_t first,
-                                    uint64_t count, const uint8_t *const **old_out);
+                                    const xci_record *listed, const xci_local_span *unmoved,
+                                    const uint8_t *const **old_out);
 
 #endif

@@ -54,7 +54,7 @@ static xorcast_status copy_run(xci_device_shadow *shadow, uint32_t s, uint64_t f
                              "copy weights");
 }
 
-/* Joined chunks of one group, by way of the bounce buffer. */
+/* Joined chunks, as many as the bounce buffer takes at most. */
 static xorcast_status copy_joined(xci_device_shadow *shadow, xci_device_join *join, uint32_t s,
                                   uint64_t first, uint64_t end, const xci_join_source *sources) {
     xorcast_context *context = join->home->context;
@@ -74,15 +74,12 @@ static xorcast_status copy_home(xci_device_shadow *shadow, xci_device_join *join
                                 const xci_join_source *sources) {
     const xorcast_bundle *bundle = shadow->bundle;
     const uint64_t chunk_count = bundle->layout.chunk_count;
-    uint64_t group = 0;
     for (uint64_t c = 0, end; c < chunk_count; c = end) {
         end = c + 1;
-        while (bundle->group_first[group + 1] <= c)
-            group++;
         if (xci_home(bundle, c) != s)
             continue;
         const bool joined = xci_joined(bundle, c);
-        const uint64_t limit = joined ? bundle->group_first[group + 1] : chunk_count;
+        const uint64_t limit = joined ? xci_min(c + join->most_chunks, chunk_count) : chunk_count;
         while (end < limit && xci_home(bundle, end) == s && xci_joined(bundle, end) == joined)
             end++;
         TRY(joined ? copy_joined(shadow, join, s, c, end, sources) : copy_run(shadow, s, c, end));

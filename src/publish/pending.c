@@ -101,7 +101,7 @@ xorcast_status xci_pending_begin(xci_pending *pending) {
     xci_buffers_recall(&pending->records);
     memset(pending->sums, 0, xci_context_threads(bundle->context) * sizeof *pending->sums);
     pending->seen_count = pending->put_ns = 0;
-    pending->open_records = false;
+    pending->open_end = 0;
     if (pending->bound != NULL)
         xci_bound_reset(pending->bound, pending->bundle);
     return pending->device != NULL ? xci_device_encoders_begin(pending->device) : XORCAST_OK;
@@ -146,7 +146,7 @@ static xorcast_status write_forms(xci_pending *pending, uint32_t worker_index,
             TRY(xci_encode_old(worker, xci_shadow_bundle(pending->shadow), listed, &old));
         TRY(xci_group_write(&worker->writer, listed, old, record_out, &written[XCI_FORM_BESIDE]));
     }
-    return pending->open_records
+    return !joined && listed->group < pending->open_end
                ? xci_group_write_open(&worker->writer, listed, record_out, &written[XCI_FORM_PLAIN])
                : xci_group_write(&worker->writer, listed, NULL, record_out,
                                  &written[XCI_FORM_PLAIN]);
@@ -247,9 +247,8 @@ xorcast_status xci_pending_seen(xci_pending *pending, const xci_put_range *range
     return write_joined(pending, worker_index, range->group);
 }
 
-void xci_pending_open_records(xci_pending *pending, uint64_t group, bool whole) {
-    pending->open_records = whole && pending->parts[XCI_FORM_PLAIN].next_group == group &&
-                            xci_group_writer_is_plain(&pending->workers[0].writer);
+void xci_pending_open_records(xci_pending *pending, uint64_t end) {
+    pending->open_end = xci_group_writer_is_plain(&pending->workers[0].writer) ? end : 0;
 }
 
 xorcast_status xci_pending_plan(xci_pending *pending) {

@@ -36,7 +36,7 @@ typedef struct xci_pending {
     xci_buffers records;      /* that have no place in a part yet */
     xci_put_sums *sums;       /* of each worker */
     xci_parts parts[2];       /* of each form */
-    bool open_records;        /* groups that are booked get places before their payload goes */
+    uint64_t open_end;        /* groups before it get places before their payload goes */
     struct xci_bound *bound;  /* or NULL */
     uint64_t put_ns;          /* of put, by the clock */
 } xci_pending;
@@ -67,9 +67,10 @@ void xci_pending_sums(const xci_pending *pending, xci_put_sums *sums_out);
 /* Gives places in parts to the groups that are whole and follow those that have places. Between
  * loops of the pool. */
 xorcast_status xci_pending_plan(xci_pending *pending);
-/* Whether what is booked of whole groups from `group` on, without a gap, needs no copy before
- * xci_pending_plan gives it a place: sets `open_records`. */
-void xci_pending_open_records(xci_pending *pending, uint64_t group, bool whole);
+/* All groups before `end` are whole once the ranges of the loop that follows are booked, so what
+ * is booked of them at once needs no copy before xci_pending_plan gives it a place. Until the next
+ * call; 0: of none. */
+void xci_pending_open_records(xci_pending *pending, uint64_t end);
 /* BAD_STATE that names a tensor which has not come, or OK. */
 xorcast_status xci_pending_check(xci_pending *pending);
 

@@ -8,12 +8,12 @@
 
 xorcast_status xci_audit_open(xci_audit *audit, const xci_chunk_digests *expected) {
     *audit = (xci_audit){.expected = expected};
-    return expected->bundle->on_device ? xci_device_audit_open(&audit->device, expected->bundle)
+    return expected->bundle->on_device ? xci_device_scans_open(&audit->scans, expected->bundle, UINT64_MAX)
                                        : XORCAST_OK;
 }
 
 void xci_audit_close(xci_audit *audit) {
-    xci_device_audit_close(&audit->device);
+    xci_device_scans_close(&audit->scans);
 }
 
 typedef struct audit_job {
@@ -80,7 +80,6 @@ static xorcast_status take_slice(void *user, uint64_t first, uint64_t count,
     const audit_job *job = user;
     for (uint64_t i = 0; i < count; i++)
         TRY(compare_chunk(job, first + i, &digests[i]));
-    job->audit->next = first + count;
     return XORCAST_OK;
 }
 
@@ -88,7 +87,7 @@ xorcast_status xci_audit_run(xci_audit *audit, uint64_t step, uint64_t deadline_
     audit_job job = {.audit = audit, .step = step};
     const xorcast_status status =
         audit->expected->bundle->on_device
-            ? xci_device_audit_scan(&audit->device, audit->next, deadline_ns, take_slice, &job)
+            ? xci_device_scans_run(&audit->scans, &audit->next, deadline_ns, take_slice, &job)
             : audit_host(&job, deadline_ns);
     if (status == XORCAST_OK || status == XORCAST_WEIGHTS_WRONG)
         audit->next = 0;

@@ -1,15 +1,16 @@
 /* Audit: a full scan of live weights in slices, compared with the digests that their chunks should
- * have. Remembers how far it came. Weights in device memory are device_audit.c's. */
+ * have. Remembers how far it came. Weights in device memory are scanned by
+ * delta/device_scans.h. */
 #ifndef XCI_AUDIT_H
 #define XCI_AUDIT_H
 
+#include "delta/device_scans.h"
 #include "subscribe/chunk_digests.h"
-#include "subscribe/device_audit.h"
 
 typedef struct xci_audit {
     const xci_chunk_digests *expected;
-    uint64_t next;           /* chunk */
-    xci_device_audit device; /* of weights in device memory */
+    uint64_t next;          /* chunk, or position of the scans */
+    xci_device_scans scans; /* of weights in device memory */
 } xci_audit;
 
 xorcast_status xci_audit_open(xci_audit *audit, const xci_chunk_digests *expected);

@@ -12,6 +12,8 @@
 #include <cmocka.h>
 
 #include "backend/device.h"
+#include "delta/device_scans.h"
+#include "delta/scan.h"
 #include "frame/about.h"
 #include "ship/link.h"
 #include "support/device_model.h"
@@ -502,6 +504,76 @@ static void test_keyframe(void **state) {
     close_pair(&p);
 }
 
+/* ---- Scans ---- */
+
+typedef struct taking {
+    const xorcast_digest *wanted;
+    uint8_t *seen;
+    uint64_t chunks, slices, fail_at; /* slice; UINT64_MAX: none */
+} taking;
+
+static xorcast_status take(void *user, uint64_t first, uint64_t count,
+                           const xorcast_digest *digests) {
+    taking *t = user;
+    if (t->slices == t->fail_at)
+        return XORCAST_WEIGHTS_WRONG;
+    assert_memory_equal(digests, t->wanted + first, count * sizeof *digests);
+    for (uint64_t c = first; c < first + count; c++)
+        assert_int_equal(t->seen[c]++, 0);
+    t->chunks += count;
+    t->slices++;
+    return XORCAST_OK;
+}
+
+static void scan_in_slices(xorcast_bundle *bundle, const xorcast_digest *wanted, uint64_t slice) {
+    const uint64_t chunk_count = bundle->layout.chunk_count;
+    xci_device_scans scans;
+    assert_int_equal(xci_device_scans_open(&scans, bundle, slice), XORCAST_OK);
+    for (unsigned variant = 0; variant < 3; variant++) { /* whole, refused, by deadlines */
+        taking t = {wanted, calloc(chunk_count, 1), 0, 0, variant == 1 ? 1 : UINT64_MAX};
+        uint64_t position = 0;
+        assert_non_null(t.seen);
+        xorcast_status status =
+            xci_device_scans_run(&scans, &position, variant == 2 ? 0 : XCI_FOREVER, take, &t);
+        while (variant == 2 && status == XORCAST_IN_PROGRESS) {
+            const uint64_t before = t.slices;
+            status = xci_device_scans_run(&scans, &position, 0, take, &t);
+            assert_int_equal(t.slices, before + 1);
+        }
+        const bool refused = variant == 1 && slice < chunk_count;
+        assert_int_equal(status, refused ? XORCAST_WEIGHTS_WRONG : XORCAST_OK);
+        assert_int_equal(t.chunks, refused ? slice : chunk_count);
+        free(t.seen);
+    }
+    xci_device_scans_close(&scans);
+}
+
+/* Slices of any length give the digests that the host finds, each chunk once. */
+static void test_scans(void **state) {
+    (void)state;
+    static const uint64_t slices[] = {1, 7, 100, UINT64_MAX};
+    weights w;
+    model m;
+    xorcast_digest sum;
+    model_of_two(&m, 5);
+    open_weights(&w, 1, &m, true);
+    xorcast_context *host_context = test_context(1);
+    xorcast_bundle *host = make_bundle(host_context, NULL, &m, NULL);
+    xorcast_bundle *bundle = make_bundle(w.contexts[0], &w, &m, NULL);
+    const uint64_t chunk_count = host->layout.chunk_count;
+    xorcast_digest *wanted = calloc(chunk_count, sizeof *wanted);
+    assert_non_null(wanted);
+    assert_int_equal(xci_bundle_scan(host, wanted, &sum), XORCAST_OK);
+    for (unsigned i = SHRINK > 1; i < sizeof slices / sizeof *slices; i++)
+        scan_in_slices(bundle, wanted, slices[i]);
+    free(wanted);
+    xorcast_bundle_destroy(host);
+    xorcast_bundle_destroy(bundle);
+    xorcast_context_destroy(host_context);
+    close_weights(&w);
+    model_free(&m);
+}
+
 /* ---- Order ---- */
 
 /* What is queued on the caller's stream, and on the default stream of the other device, is written
@@ -546,6 +618,7 @@ int main(void) {
         cmocka_unit_test(test_refusals),   cmocka_unit_test(test_abort),
         cmocka_unit_test(test_follow),     cmocka_unit_test(test_keyframe),
         cmocka_unit_test(test_order),      cmocka_unit_test(test_replicas),
+        cmocka_unit_test(test_scans),
     };
     xorcast_context *context = test_device_context(1);
     const bool two = test_device_count(context) > 1;
