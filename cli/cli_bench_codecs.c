@@ -1,5 +1,5 @@
 /* xorcast bench codecs: the steps of a directory, one after another, through every codec. Owns the
- * two contexts and the weights of the step at hand. */
+ * contexts and the weights of the step at hand. */
 #include "cli_codecs.h"
 
 #include "cli_commands.h"
@@ -37,12 +37,18 @@ static int by_size(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-void cli_codecs_add_times(cli_codec_row *row, uint64_t times[CLI_CODEC_TIMES][CLI_CODECS_REPEATS],
-                          uint64_t count) {
+void cli_codecs_add_times(uint64_t sums[CLI_CODEC_TIMES],
+                          uint64_t times[CLI_CODEC_TIMES][CLI_CODECS_REPEATS], uint64_t count) {
     for (uint32_t i = 0; i < CLI_CODEC_TIMES; i++) {
         qsort(times[i], count, sizeof *times[i], by_size);
-        row->ns[i] += times[i][count / 2];
+        sums[i] += times[i][count / 2];
     }
+}
+
+double cli_codecs_speed(const cli_codecs *codecs, const cli_codec_row *row, uint32_t place,
+                        uint32_t time) {
+    const uint64_t ns = row->ns[place][time];
+    return ns == 0 ? 0 : (double)codecs->weight_bytes[place] / (double)ns;
 }
 
 bool cli_codecs_again(const cli_codecs *codecs, uint64_t done, uint64_t last_ns) {
@@ -55,24 +61,28 @@ xorcast_status cli_codecs_must(cli_codecs *codecs, cli_session *side, xorcast_st
     return status;
 }
 
-xorcast_status cli_codecs_check(cli_codecs *codecs, const cli_codec_step *step, const char *name) {
+xorcast_status cli_codecs_check(cli_codecs *codecs, const cli_codec_step *step, bool back,
+                                const char *name) {
     for (uint64_t i = 0; i < step->count; i++) {
         const compare_tensor *t = &step->tensors[i];
-        if (t->bytes > 0 && memcmp(t->weights, t->to, t->bytes) != 0)
+        if (t->bytes > 0 && memcmp(t->weights, back ? t->from : t->to, t->bytes) != 0)
             return cli_fail(codecs->session, XORCAST_WEIGHTS_WRONG, 0,
-                            "%s does not lead to the new weights", name);
+                            "%s does not lead to the %s weights", name, back ? "old" : "new");
     }
     return XORCAST_OK;
 }
 
 /* ---- A step -----------------------------------------------------------------------------------*/
 
-static xorcast_status open_context(cli_codecs *codecs, cli_session *side) {
+xorcast_status cli_codecs_context(cli_codecs *codecs, cli_session *side, const char *backend,
+                                  uint32_t threads) {
     const cli_options *o = &codecs->session->options;
     xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
     side->command = codecs->session->command;
     side->options = *o;
-    options.threads = o->threads == 0 ? 1 : (uint32_t)o->threads;
+    side->options.backend = backend;
+    options.backend = backend;
+    options.threads = threads;
     options.scratch_limit_bytes = o->scratch_bytes;
     options.log_level = XORCAST_LOG_ERROR;
     return xorcast_context_create(&options, &side->context);
@@ -155,12 +165,13 @@ static xorcast_status list_tensors(cli_codecs *codecs, cli_codec_step *step, con
     CLI_TRY(cli_codecs_must(codecs, &codecs->trainer, add_counts(codecs, step)));
     const compare_step all = {step->tensors, step->count};
     compare_runs_add(&codecs->runs, &all);
-    codecs->weight_bytes += step->from.layout.total_bytes;
+    codecs->weight_bytes[CLI_CODEC_CPU] += step->from.layout.total_bytes;
     codecs->steps++;
     return XORCAST_OK;
 }
 
 static void close_step(cli_codec_step *step) {
+    cli_codecs_gpu_close(step);
     cli_weights_close(&step->from);
     cli_weights_close(&step->to);
     cli_weights_close(&step->weights);
@@ -191,6 +202,8 @@ static xorcast_status measure_step(cli_codecs *codecs, const char *from, const c
     if (status == XORCAST_OK)
         status = list_tensors(codecs, &step, to);
     if (status == XORCAST_OK)
+        status = cli_codecs_gpu_open(codecs, &step);
+    if (status == XORCAST_OK)
         status = cli_codecs_ours(codecs, &step, &row);
     if (status == XORCAST_OK)
         status = cli_codecs_theirs(codecs, &step, &row);
@@ -209,8 +222,11 @@ static xorcast_status measure(cli_codecs *codecs, const cli_steps *steps, const 
     if (steps->count < 2)
         return cli_fail(codecs->session, XORCAST_BAD_ARGUMENT, 0,
                         "%.300s holds one checkpoint; a step is from one to the next", directory);
-    CLI_TRY(open_context(codecs, &codecs->trainer));
-    CLI_TRY(open_context(codecs, &codecs->sampler));
+    const uint32_t asked = (uint32_t)codecs->session->options.threads;
+    const uint32_t threads = asked == 0 ? 1 : asked;
+    CLI_TRY(cli_codecs_gpu_find(codecs));
+    CLI_TRY(cli_codecs_context(codecs, &codecs->trainer, "cpu", threads));
+    CLI_TRY(cli_codecs_context(codecs, &codecs->sampler, "cpu", threads));
     for (uint64_t i = 1; i < steps->count; i++)
         CLI_TRY(measure_step(codecs, steps->at[i - 1].path, steps->at[i].path));
     return XORCAST_OK;
@@ -248,6 +264,7 @@ static xorcast_status run(cli_codecs *codecs, const char *directory, cli_output 
     cli_steps_free(&steps);
     if (status == XORCAST_OK)
         status = show(codecs, directory, picture);
+    cli_codecs_gpu_leave(codecs);
     xorcast_context_destroy(codecs->sampler.context);
     xorcast_context_destroy(codecs->trainer.context);
     return status;

@@ -1,16 +1,19 @@
-/* The rows of xorcast bench codecs as a table and as JSON. Owns nothing. */
+/* The rows of xorcast bench codecs as tables, and what they say. Owns nothing. */
 #include "cli_codecs.h"
 
+#include "cli_device.h"
 #include "cli_words.h"
 
 #include <string.h>
+
+#define GROUP_BYTES ((double)(4 << 20)) /* of a bundle, if it is not told another size */
 
 static double per_step(const cli_codecs *c, double all) {
     return all / (double)c->steps;
 }
 
-static double gigabytes_per_second(const cli_codecs *c, const cli_codec_row *row, uint32_t time) {
-    return (double)c->weight_bytes / (double)row->ns[time];
+static double bytes_of(const cli_codec_row *row) {
+    return (double)row->bytes[CLI_CODEC_CPU];
 }
 
 static const cli_codec_row *named(const cli_codecs *c, const char *name) {
@@ -24,20 +27,30 @@ static const cli_codec_row *named(const cli_codecs *c, const char *name) {
 static cli_words times_bound(const cli_codec_row *row, double bound) {
     cli_words out;
     if (bound > 0)
-        snprintf(out.text, sizeof out.text, "%.2fx", (double)row->bytes / bound);
+        snprintf(out.text, sizeof out.text, "%.2fx", bytes_of(row) / bound);
     else
         snprintf(out.text, sizeof out.text, "-");
     return out;
 }
 
-/* ---- For people -------------------------------------------------------------------------------*/
+/* GB of weights a second, two digits that matter, or nothing. */
+static cli_words speed(const cli_codecs *c, const cli_codec_row *row, uint32_t place,
+                       uint32_t time) {
+    const double rate = cli_codecs_speed(c, row, place, time);
+    cli_words out;
+    if (rate > 0)
+        snprintf(out.text, sizeof out.text, "%.*f", rate < 0.01 ? 4 : rate < 0.1 ? 3 : 2, rate);
+    else
+        snprintf(out.text, sizeof out.text, "-");
+    return out;
+}
 
 static void print_head(const cli_codecs *c, const char *directory) {
     const xorcast_counts *n = &c->counts;
     const uint64_t threads = c->session->options.threads;
-    printf("%llu steps of %s, %s of weights each; bytes are those of a step\n",
-           (unsigned long long)c->steps, directory,
-           cli_bytes(per_step(c, (double)c->weight_bytes)).text);
+    printf("%llu step%s of %s, %s of weights each; bytes are those of a step\n",
+           (unsigned long long)c->steps, c->steps == 1 ? "" : "s", directory,
+           cli_bytes(per_step(c, (double)c->weight_bytes[CLI_CODEC_CPU])).text);
     printf("changed: %s of bytes, %s of bits, %s of elements\n",
            cli_percent((double)n->bytes_changed, (double)n->bytes_covered).text,
            cli_percent((double)n->bits_changed, 8 * (double)n->bytes_covered).text,
@@ -61,14 +74,70 @@ static void print_row(const cli_codecs *c, const cli_codec_row *row) {
         printf("%-12s %12s  a tensor has more elements than it can count\n", row->name, "-");
         return;
     }
-    printf("%-12s %12s %9s %8s %9s %9.2f %9.2f %9.2f   %s\n", row->name,
-           cli_count((uint64_t)per_step(c, (double)row->bytes)).text,
-           cli_ratio((double)c->weight_bytes, (double)row->bytes).text,
-           times_bound(row, c->bounds.order0).text, times_bound(row, c->bounds.conditional).text,
-           gigabytes_per_second(c, row, CLI_CODEC_ENCODE),
-           gigabytes_per_second(c, row, CLI_CODEC_STAGE),
-           gigabytes_per_second(c, row, CLI_CODEC_COMMIT), row->text);
+    const double bytes = bytes_of(row);
+    printf("%-12s %12s %9s %8s %9s", row->name, cli_count((uint64_t)per_step(c, bytes)).text,
+           cli_ratio((double)c->weight_bytes[CLI_CODEC_CPU], bytes).text,
+           times_bound(row, c->bounds.order0).text, times_bound(row, c->bounds.conditional).text);
+    for (uint32_t i = 0; i < CLI_CODEC_TIMES; i++)
+        printf(" %9s", speed(c, row, CLI_CODEC_CPU, i).text);
+    printf("   %s\n", row->text);
 }
+
+/* ---- The GPU ----------------------------------------------------------------------------------*/
+
+static void print_gpu_head(const cli_codecs *c) {
+    const cli_codecs_gpu *gpu = &c->gpu;
+    const uint64_t threads = c->session->options.threads;
+    printf("\non a GPU: the tensors %s%s in its memory, %s, and ",
+           gpu->copies == 1 ? "once" : cli_count(gpu->copies).text,
+           gpu->copies == 1 ? "" : " times",
+           cli_bytes(per_step(c, (double)c->weight_bytes[CLI_CODEC_GPU])).text);
+    if (threads == 0)
+        printf("a thread for each CPU\n");
+    else
+        printf("%llu threads\n", (unsigned long long)threads);
+    cli_device_line(&gpu->device, &gpu->rates);
+    printf("%-12s %31s %31s\n", "", "GB of weights a second", "time of a step");
+    printf("%-12s %11s %9s %9s %11s %9s %9s\n", "", "encode", "stage", "commit", "encode", "stage",
+           "commit");
+}
+
+/* A second pass goes over a group. */
+static bool copies_meet(const cli_codecs *c) {
+    return c->gpu.copies > 1 && per_step(c, (double)c->weight_bytes[CLI_CODEC_CPU]) < GROUP_BYTES;
+}
+
+static void print_gpu_row(const cli_codecs *c, const cli_codec_row *row) {
+    const uint64_t *ns = row->ns[CLI_CODEC_GPU];
+    printf("%-12s", row->name);
+    for (uint32_t i = 0; i < CLI_CODEC_TIMES; i++)
+        printf(" %*s", i == 0 ? 11 : 9, speed(c, row, CLI_CODEC_GPU, i).text);
+    for (uint32_t i = 0; i < CLI_CODEC_TIMES; i++)
+        printf(" %*s", i == 0 ? 11 : 9, ns[i] == 0 ? "-" : cli_time(ns[i] / c->steps).text);
+    putchar('\n');
+}
+
+/* What these numbers do and do not say. */
+static void print_gpu(const cli_codecs *c) {
+    if (!c->gpu.there) {
+        printf("\nno GPU: %s\n", c->gpu.why_not);
+        return;
+    }
+    print_gpu_head(c);
+    for (uint32_t i = 0; i < c->count; i++)
+        if (!c->rows[i].compared)
+            print_gpu_row(c, &c->rows[i]);
+    printf("A step costs a GPU its launches and waits however small it is: hence the copies, more\n"
+           "with --bytes. Both versions are read at %s of weights at best. Stage takes what the\n"
+           "publisher has logged in host memory, as over a link; from GPU to GPU in one process\n"
+           "takes less. Snappy is encoded by the CPU, and decoded there.\n",
+           cli_rate((double)c->gpu.rates.memory / 2, 1e9).text);
+    if (copies_meet(c))
+        printf("Groups of %s hold several copies here, and zstd finds one in another.\n",
+               cli_bytes(GROUP_BYTES).text);
+}
+
+/* ---- Why --------------------------------------------------------------------------------------*/
 
 /* Why one is smaller than the other, in this data's own numbers. */
 static void explain_zeros(const cli_codecs *c) {
@@ -91,10 +160,10 @@ static void explain_zeros(const cli_codecs *c) {
         (double)r->zero_bytes / (double)r->runs, cli_count((uint64_t)lz4_bytes).text,
         cli_count((uint64_t)snappy_bytes).text, snappy_bytes / lz4_bytes,
         cli_count((uint64_t)(snappy_bytes - lz4_bytes)).text,
-        cli_count((uint64_t)per_step(c, (double)snappy->bytes - (double)lz4->bytes)).text,
-        cli_count((uint64_t)per_step(c, (double)lz4->bytes)).text,
-        cli_count((uint64_t)per_step(c, (double)snappy->bytes)).text,
-        (double)snappy_zstd->bytes / (double)lz4_zstd->bytes);
+        cli_count((uint64_t)per_step(c, bytes_of(snappy) - bytes_of(lz4))).text,
+        cli_count((uint64_t)per_step(c, bytes_of(lz4))).text,
+        cli_count((uint64_t)per_step(c, bytes_of(snappy))).text,
+        bytes_of(snappy_zstd) / bytes_of(lz4_zstd));
 }
 
 void cli_codecs_print(const cli_codecs *codecs, const char *directory) {
@@ -104,67 +173,6 @@ void cli_codecs_print(const cli_codecs *codecs, const char *directory) {
             printf("\nfor comparison\n");
         print_row(codecs, &codecs->rows[i]);
     }
+    print_gpu(codecs);
     explain_zeros(codecs);
-}
-
-/* ---- For machines -----------------------------------------------------------------------------*/
-
-static void put_steps(const cli_codecs *c, const char *directory) {
-    const xorcast_counts *n = &c->counts;
-    const uint64_t threads = c->session->options.threads;
-    cli_json json = cli_json_begin(stdout);
-    cli_json_text(&json, "event", "steps");
-    cli_json_text(&json, "path", directory);
-    cli_json_count(&json, "steps", c->steps);
-    cli_json_count(&json, "weight_bytes", c->weight_bytes);
-    cli_json_count(&json, "threads", threads == 0 ? 1 : threads);
-    cli_json_count(&json, "repeat", c->session->options.repeat);
-    cli_json_count(&json, "bytes_changed", n->bytes_changed);
-    cli_json_count(&json, "bits_changed", n->bits_changed);
-    cli_json_count(&json, "elements_changed", n->elements_changed);
-    cli_json_count(&json, "elements_covered", n->elements_covered);
-    cli_json_real(&json, "order0_bound_bytes", c->bounds.order0);
-    cli_json_real(&json, "order0_charged_bytes", c->bounds.order0_charged);
-    cli_json_real(&json, "conditional_bound_bytes", c->bounds.conditional);
-    cli_json_real(&json, "conditional_charged_bytes", c->bounds.conditional_charged);
-    cli_json_open(&json, "zero_runs");
-    cli_json_count(&json, "changed_chunks", c->runs.changed_chunks);
-    cli_json_count(&json, "count", c->runs.runs);
-    cli_json_count(&json, "bytes", c->runs.zero_bytes);
-    cli_json_count(&json, "lz4_bytes", c->runs.lz4_bytes);
-    cli_json_count(&json, "snappy_bytes", c->runs.snappy_bytes);
-    cli_json_close(&json);
-    cli_json_end(&json);
-}
-
-static void put_row(const cli_codecs *c, const cli_codec_row *row) {
-    static const char *const times[CLI_CODEC_TIMES] = {"encode", "stage", "commit"};
-    cli_json json = cli_json_begin(stdout);
-    cli_json_text(&json, "event", "codec");
-    cli_json_text(&json, "name", row->name);
-    cli_json_text(&json, "text", row->text);
-    cli_json_bool(&json, "of_the_format", !row->compared);
-    if (row->no_room) {
-        cli_json_null(&json, "bytes");
-        cli_json_end(&json);
-        return;
-    }
-    cli_json_count(&json, "bytes", row->bytes);
-    cli_json_real(&json, "ratio", (double)c->weight_bytes / (double)row->bytes);
-    cli_json_real(&json, "of_order0_bound", (double)row->bytes / c->bounds.order0);
-    cli_json_real(&json, "of_conditional_bound", (double)row->bytes / c->bounds.conditional);
-    cli_json_text(&json, "backend", "cpu");
-    for (uint32_t i = 0; i < CLI_CODEC_TIMES; i++) {
-        cli_json_open(&json, times[i]);
-        cli_json_count(&json, "ns", row->ns[i]);
-        cli_json_real(&json, "gigabytes_per_second", gigabytes_per_second(c, row, i));
-        cli_json_close(&json);
-    }
-    cli_json_end(&json);
-}
-
-void cli_codecs_json(const cli_codecs *codecs, const char *directory) {
-    put_steps(codecs, directory);
-    for (uint32_t i = 0; i < codecs->count; i++)
-        put_row(codecs, &codecs->rows[i]);
 }

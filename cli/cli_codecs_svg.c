@@ -30,9 +30,11 @@ static const char style[] =
     ".bound { stroke: #b5432a; stroke-width: 1.2; stroke-dasharray: 4 3 }\n"
     ".boundname { fill: #b5432a }\n"
     ".ours { fill: #1f5fa8; stroke: #fff }\n"
+    ".gpu { fill: #2a7d3f; stroke: #fff }\n"
     ".theirs { fill: #fff; stroke: #777; stroke-width: 1.5 }\n"
-    ".oursname, .theirsname { paint-order: stroke; stroke: #fff; stroke-width: 3px }\n"
+    ".oursname, .gpuname, .theirsname { paint-order: stroke; stroke: #fff; stroke-width: 3px }\n"
     ".oursname { fill: #1f5fa8; font-weight: bold }\n"
+    ".gpuname { fill: #2a7d3f; font-weight: bold }\n"
     ".theirsname { fill: #555 }\n"
     ".leader { stroke: #bbb; stroke-width: 0.8 }\n"
     "</style>\n";
@@ -48,15 +50,16 @@ typedef struct box {
 } box;
 
 typedef struct point {
-    const cli_codec_row *row;
+    const char *kind; /* of the style: ours, gpu, theirs */
+    char name[32];
     double x, y;
 } point;
 
 typedef struct panel {
     FILE *out;
     axis x, y;
-    point points[CLI_CODECS_MOST];
-    box labels[CLI_CODECS_MOST];
+    point points[2 * CLI_CODECS_MOST];
+    box labels[2 * CLI_CODECS_MOST];
     uint32_t point_count, label_count;
 } panel;
 
@@ -124,7 +127,7 @@ static bool is_free(const panel *p, const box *label) {
 
 /* The nearest free place: to the right, the left, above and below, then further away. */
 static box find_place(const panel *p, const point *at) {
-    const double width = (at->row->compared ? LETTER : BOLD) * (double)strlen(at->row->name);
+    const double width = (*at->kind == 't' ? LETTER : BOLD) * (double)strlen(at->name);
     box found = {at->x + 9, at->y - LINE / 2, at->x + 9 + width, at->y + LINE / 2};
     for (uint32_t ring = 0; ring < 12; ring++) {
         for (uint32_t i = 0; i < 12; i++) {
@@ -148,20 +151,15 @@ static void draw_label(panel *p, const point *at) {
     if (hypot(x - at->x, y - at->y) > 20)
         fprintf(p->out, "<line class='leader' x1='%.1f' y1='%.1f' x2='%.1f' y2='%.1f'/>\n", at->x,
                 at->y, x, y);
-    fprintf(p->out, "<text class='%s' x='%.1f' y='%.1f'>%s</text>\n",
-            at->row->compared ? "theirsname" : "oursname", label.left, label.bottom - 3,
-            at->row->name);
+    fprintf(p->out, "<text class='%sname' x='%.1f' y='%.1f'>%s</text>\n", at->kind, label.left,
+            label.bottom - 3, at->name);
     p->labels[p->label_count++] = label;
 }
 
 /* ---- Panels -----------------------------------------------------------------------------------*/
 
 static double share(const cli_codecs *c, double bytes) {
-    return 100 * bytes / (double)c->weight_bytes;
-}
-
-static double speed(const cli_codecs *c, const cli_codec_row *row, uint32_t time) {
-    return (double)c->weight_bytes / (double)row->ns[time];
+    return 100 * bytes / (double)c->weight_bytes[CLI_CODEC_CPU];
 }
 
 static void draw_bound(panel *p, double percent, const char *name, double above) {
@@ -183,11 +181,27 @@ static void set_ranges(const cli_codecs *c, panel *p, uint32_t time) {
     for (uint32_t i = 0; i < c->count; i++) {
         if (c->rows[i].no_room)
             continue;
-        widen(&p->x, share(c, (double)c->rows[i].bytes));
-        widen(&p->y, speed(c, &c->rows[i], time));
+        widen(&p->x, share(c, (double)c->rows[i].bytes[CLI_CODEC_CPU]));
+        for (uint32_t where = 0; where < CLI_CODEC_PLACES; where++)
+            widen(&p->y, cli_codecs_speed(c, &c->rows[i], where, time));
     }
     p->x.least -= 0.1, p->x.most += 0.15;
     p->y.least -= 0.15, p->y.most += 0.15;
+}
+
+static void add_point(const cli_codecs *c, panel *p, const cli_codec_row *row, uint32_t where,
+                      uint32_t time) {
+    const double percent = share(c, (double)row->bytes[CLI_CODEC_CPU]);
+    const double speed = cli_codecs_speed(c, row, where, time);
+    if (!inside(&p->x, percent) || !inside(&p->y, speed))
+        return;
+    point *at = &p->points[p->point_count++];
+    *at = (point){.kind = row->compared            ? "theirs"
+                          : where == CLI_CODEC_GPU ? "gpu"
+                                                   : "ours",
+                  .x = place(&p->x, percent),
+                  .y = place(&p->y, speed)};
+    snprintf(at->name, sizeof at->name, where == CLI_CODEC_GPU ? "%s, GPU" : "%s", row->name);
 }
 
 static void draw_panel(const cli_codecs *c, FILE *out, uint32_t time, double left,
@@ -211,16 +225,12 @@ static void draw_panel(const cli_codecs *c, FILE *out, uint32_t time, double lef
     draw_bound(&p, share(c, c->bounds.order0), "order 0", 12);
     draw_bound(&p, share(c, c->bounds.conditional), "given the old weights", 26);
     for (uint32_t i = 0; i < c->count; i++) {
-        const cli_codec_row *row = &c->rows[i];
-        if (row->no_room || !inside(&p.x, share(c, (double)row->bytes)) ||
-            !inside(&p.y, speed(c, row, time)))
-            continue;
-        p.points[p.point_count++] = (point){row, place(&p.x, share(c, (double)row->bytes)),
-                                            place(&p.y, speed(c, row, time))};
+        for (uint32_t where = 0; where < CLI_CODEC_PLACES && !c->rows[i].no_room; where++)
+            add_point(c, &p, &c->rows[i], where, time);
     }
     for (uint32_t i = 0; i < p.point_count; i++)
-        fprintf(out, "<circle class='%s' cx='%.1f' cy='%.1f' r='4.5'/>\n",
-                p.points[i].row->compared ? "theirs" : "ours", p.points[i].x, p.points[i].y);
+        fprintf(out, "<circle class='%s' cx='%.1f' cy='%.1f' r='4.5'/>\n", p.points[i].kind,
+                p.points[i].x, p.points[i].y);
     for (uint32_t i = 0; i < p.point_count; i++)
         draw_label(&p, &p.points[i]);
 }
@@ -233,7 +243,7 @@ static void draw(const cli_codecs *c, FILE *out) {
     fprintf(out,
             "<text class='title' x='70' y='30'>Size and speed of a step: %s of weights, %s "
             "of bytes changed</text>\n",
-            cli_bytes((double)c->weight_bytes / (double)c->steps).text,
+            cli_bytes((double)c->weight_bytes[CLI_CODEC_CPU] / (double)c->steps).text,
             cli_percent((double)c->counts.bytes_changed, (double)c->counts.bytes_covered).text);
     fprintf(out, "<circle class='ours' cx='76' cy='50' r='4.5'/>"
                  "<text class='oursname' x='86' y='54'>codecs of the format</text>"
@@ -243,6 +253,11 @@ static void draw(const cli_codecs *c, FILE *out) {
                  "<text class='boundname' x='382' y='54'>entropy bounds</text>"
                  "<text class='axis' x='490' y='54'>up is faster, left is smaller; both axes are "
                  "logarithmic</text>\n");
+    if (c->gpu.there)
+        fprintf(out,
+                "<circle class='gpu' cx='830' cy='50' r='4.5'/>"
+                "<text class='gpuname' x='840' y='54'>on a GPU, %s of weights</text>\n",
+                cli_bytes((double)c->weight_bytes[CLI_CODEC_GPU] / (double)c->steps).text);
     draw_panel(c, out, CLI_CODEC_ENCODE, 70, "encode");
     draw_panel(c, out, CLI_CODEC_COMMIT, 70 + PANEL_WIDTH + 80, "commit, the pause");
     fputs("</svg>\n", out);

@@ -51,18 +51,18 @@ static xorcast_status repeat(cli_codecs *codecs, const cli_codec_step *step,
             return XORCAST_OK;
         }
         CLI_TRY(status_of(codecs, codec, result));
-        CLI_TRY(cli_codecs_check(codecs, step, codec->name));
+        CLI_TRY(cli_codecs_check(codecs, step, false, codec->name));
         undo(step);
         last = now[CLI_CODEC_ENCODE];
         if (first) {
-            row->bytes += work->encoded.count;
+            row->bytes[CLI_CODEC_CPU] += work->encoded.count;
             continue;
         }
         for (uint32_t i = 0; i < CLI_CODEC_TIMES; i++)
             times[i][done] = now[i];
         done++;
     }
-    cli_codecs_add_times(row, times, done);
+    cli_codecs_add_times(row->ns[CLI_CODEC_CPU], times, done);
     return XORCAST_OK;
 }
 

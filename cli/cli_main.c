@@ -107,10 +107,12 @@ static const command commands[] = {
      "  commit        the pause\n"
      "\n"
      "Speeds are of weights. Old, new and the sampler's weights and a copy are in memory at once,\n"
-     "and the XOR for what needs it.\n"
+     "and the XOR for what needs it. Where there is a GPU, the format's codecs are measured on it\n"
+     "too, on so many copies of the tensors that it has enough to do.\n"
      "\n"
      "example:\n"
-     "  xorcast bench codecs checkpoints --repeat 11 --svg codecs.svg\n"},
+     "  xorcast bench codecs checkpoints --repeat 11 --svg codecs.svg\n"
+     "  xorcast bench codecs checkpoints --backend cuda --bytes 8g --only lz4,gap\n"},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 

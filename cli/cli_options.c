@@ -81,6 +81,8 @@ static const option_row rows[] = {
      "end after N versions"},
     {"backend", 0, TEXT, LINKED, AT(backend), 0, 0, "NAME",
      "cuda: the weights lie in the memory of a GPU; cpu (cpu)"},
+    {"backend", 0, TEXT, CLI_CODECS, AT(backend), 0, 0, "NAME",
+     "cuda: there must be a GPU; cpu: no GPU (a GPU too, if there is one)"},
     {"audit", 0, FLAG, CLI_FOLLOW, AT(audit), 0, 0, NULL,
      "after each version read all weights back and compare digests"},
     {"timeout", 0, SECONDS, LINKED, AT(timeout_ms), 1, 0, "SECONDS",
@@ -89,6 +91,8 @@ static const option_row rows[] = {
      "allow addresses other than loopback: nothing is encrypted"},
     {"bytes", 0, SIZE, CLI_BENCH, AT(bytes), 1 << 20, INT64_MAX, "N",
      "of the weights, at least 1048576 (256m); four times as much\nmemory is needed"},
+    {"bytes", 0, SIZE, CLI_CODECS, AT(gpu_bytes), 1, INT64_MAX, "N",
+     "on a GPU, as many copies of the tensors as fit (1g), in an\neighth of its free memory"},
     {"density", 0, SHARE, CLI_BENCH, AT(density), 0, 0, "D",
      "share of bytes that a version changes, above 0, at most 0.5\n(0.006)"},
     {"only", 0, TEXT, CLI_CODECS, AT(only), 0, 0, "NAMES",
@@ -98,7 +102,8 @@ static const option_row rows[] = {
     {"repeat", 0, COUNT, CLI_BENCH | CLI_CODECS, AT(repeat), 1, 100, "N",
      "versions to measure, 1 to 100; medians are shown (5)"},
     {"threads", 't', COUNT, CLI_CODECS, AT(threads), 1, 256, "N",
-     "worker threads of the format's codecs, 1 to 256 (1); the\nothers have one"},
+     "worker threads of the format's codecs, 1 to 256 (1; beside a\nGPU one for each CPU); the "
+     "others have one"},
     {"device", 0, FLAG, CLI_INSPECT, AT(device), 0, 0, NULL,
      "tell what GPU this machine has for the library, and what it can do"},
     {"device", 0, FLAG, CLI_BENCH, AT(device), 0, 0, NULL,
@@ -225,6 +230,7 @@ static void set_defaults(cli_options *o) {
                        .versions = CLI_NO_NUMBER,
                        .listen = "tcp:127.0.0.1:0",
                        .bytes = 256000000,
+                       .gpu_bytes = 1000000000,
                        .repeat = 5,
                        .density = 0.006};
 }

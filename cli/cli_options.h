@@ -38,7 +38,7 @@ typedef struct cli_options {
     uint64_t interval_ms, linger_ms, timeout_ms, wait_peers, log_bytes;
     bool insecure, audit, old_weights;
     uint64_t until, versions;
-    uint64_t bytes, repeat;
+    uint64_t bytes, gpu_bytes, repeat;
     double density;
     const char *svg, *only, *backend;
 } cli_options;
