@@ -17,7 +17,9 @@ typedef struct xci_gap_input {
     uint32_t bytes;         /* of the chunk */
     uint32_t element_bytes; /* of its dtype: chunks of one kind share shapes */
     const uint8_t *old;     /* the chunk before the change; NULL: the plain form is made */
-    uint32_t draft;         /* set by the plan */
+    /* set by the plan */
+    bool thick; /* more than half of its elements changed */
+    uint32_t draft;
 } xci_gap_input;
 
 /* A shape in the making. There are two for each width of a dtype: one for sparse chunks, one for

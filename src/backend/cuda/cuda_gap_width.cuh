@@ -150,10 +150,10 @@ __device__ __forceinline__ void d_sample_unlisted(const xci_gap_work *work,
 /* Chunks from `first` on. */
 __device__ __forceinline__ void d_sample_chunks(const xci_gap_work *work, xci_gap_planner *planner,
                                                 xci_gap_sampled *sampled, uint32_t first,
-                                                uint32_t kind) {
+                                                uint32_t kind, bool thick) {
     const uint32_t c = first + d_lane();
-    const bool here =
-        d_lane() < XCI_SAMPLED_AT_ONCE && c < work->count && d_is_of_kind(work, c, kind);
+    const bool here = d_lane() < XCI_SAMPLED_AT_ONCE && c < work->count &&
+                      d_is_of_kind(work, c, kind) && d_is_thick(work, c) == thick;
     const xci_gap_sampling s = d_begin_sampling(work, c, here);
     if (s.listed && !s.more)
         d_add_elements(sampled, d_chunk_of(work, c)->bytes);
@@ -170,11 +170,11 @@ __device__ __forceinline__ void d_sample_chunks(const xci_gap_work *work, xci_ga
 }
 
 __device__ __forceinline__ void d_sample_all(const xci_gap_work *work, xci_gap_planner *planner,
-                                             uint32_t kind) {
+                                             uint32_t kind, bool thick) {
     xci_gap_sampled sampled = {};
     for (uint32_t first = d_warp() * XCI_SAMPLED_AT_ONCE; first < work->count;
          first += XCI_PLAN_WARPS * XCI_SAMPLED_AT_ONCE)
-        d_sample_chunks(work, planner, &sampled, first, kind);
+        d_sample_chunks(work, planner, &sampled, first, kind, thick);
     d_end_sample(planner, &sampled);
 }
 
@@ -193,21 +193,33 @@ __device__ __forceinline__ uint64_t d_cost_of_width(xci_gap_planner *planner, ui
     return d_cost(counts, end, head) + (sparse ? xci_gap_gaps_cost(elements, changes) : 0);
 }
 
-/* The width that chunks of elements of 1 << kind bytes are cut into. */
-__device__ __forceinline__ uint32_t d_choose_width(const xci_gap_work *work,
-                                                   xci_gap_planner *planner, uint32_t kind) {
+/* Adds what thin chunks, or thick ones, of a kind cost with each width. */
+__device__ __forceinline__ void d_add_costs(const xci_gap_work *work, xci_gap_planner *planner,
+                                            uint32_t kind, bool thick) {
     __syncthreads();
     d_clear_words(planner->for_now.sample.counts, XCI_SAMPLE_SYMBOLS);
     if (threadIdx.x < XCI_GAP_WIDTHS)
         planner->changes[threadIdx.x] = planner->elements[threadIdx.x] = 0;
     __syncthreads();
-    d_sample_all(work, planner, kind);
+    d_sample_all(work, planner, kind, thick);
     __syncthreads();
     for (uint32_t width = d_warp(); width < XCI_GAP_WIDTHS; width += XCI_PLAN_WARPS) {
         const uint64_t cost = d_cost_of_width(planner, width);
         if (d_lane() == 0)
-            planner->costs[width] = cost;
+            planner->costs[width] += cost;
     }
+}
+
+/* The width that chunks of elements of 1 << kind bytes are cut into. */
+__device__ __forceinline__ uint32_t d_choose_width(const xci_gap_work *work,
+                                                   xci_gap_planner *planner, uint32_t kind) {
+    __syncthreads();
+    if (threadIdx.x < XCI_GAP_WIDTHS)
+        planner->costs[threadIdx.x] = 0;
+#pragma unroll 1
+    for (uint32_t thick = 0; thick < 2; ++thick)
+        if ((planner->kinds & d_kind_mark(1u << kind, thick != 0)) != 0)
+            d_add_costs(work, planner, kind, thick != 0);
     __syncthreads();
     uint32_t best = kind + 1;
     uint64_t least = planner->costs[best];
