@@ -17,9 +17,7 @@ typedef struct xci_gap_input {
     uint32_t bytes;         /* of the chunk */
     uint32_t element_bytes; /* of its dtype: chunks of one kind share shapes */
     const uint8_t *old;     /* the chunk before the change; NULL: the plain form is made */
-    /* set by the plan */
-    bool thick; /* more than half of its elements changed */
-    uint32_t draft;
+    uint32_t draft;         /* set by the plan */
 } xci_gap_input;
 
 /* A shape in the making. There are two for each width of a dtype: one for sparse chunks, one for

@@ -15,36 +15,6 @@ uint64_t xci_gap_cost(const uint32_t *counts, uint32_t width, uint32_t head) {
     return cost;
 }
 
-/* ---- Changes ---- */
-
-/* Elements of a word that are not 0. */
-static uint32_t count_in_word(uint64_t mask, uint32_t width) {
-    static const uint64_t lowest[XCI_GAP_WIDTHS] = {
-        UINT64_C(0x1111111111111111), UINT64_C(0x0101010101010101), UINT64_C(0x0001000100010001),
-        UINT64_C(0x0000000100000001), 1};
-    for (uint32_t shift = 1; shift < 4u << width; shift *= 2)
-        mask |= mask >> shift;
-    return (uint32_t)__builtin_popcountll(mask & lowest[width]);
-}
-
-static uint32_t count_changes(const xci_gap_input *input, uint32_t width) {
-    const uint32_t words = xci_gap_word_count(input);
-    uint32_t changes = 0, word;
-    for (uint32_t i = 0; i < words; i++)
-        changes += count_in_word(xci_gap_word(input, i, &word), width);
-    return changes;
-}
-
-/* As elements of its dtype's width. */
-static bool is_thick(const xci_gap_input *input) {
-    const uint32_t width = 1 + (uint32_t)__builtin_ctz(input->element_bytes);
-    const uint64_t elements = xci_gap_element_count(width, input->bytes);
-    const uint64_t words = xci_gap_word_count(input);
-    if (2 * (words << (4 - width)) <= elements)
-        return false; /* the words that changed are too few */
-    return 2 * (uint64_t)count_changes(input, width) > elements;
-}
-
 /* ---- Width ---- */
 
 typedef struct sample {
@@ -78,41 +48,24 @@ static uint32_t entries_to_sample(const xci_gap_input *input, bool *more_out) {
     return end;
 }
 
-/* What is wanted of a dtype's width, thin chunks or thick ones. */
-typedef struct sort_of_chunk {
-    uint32_t element_bytes;
-    bool thick;
-} sort_of_chunk;
-
-/* Cost of the first words of all such chunks, with elements of another width. */
-static uint64_t cost_of_sort(xci_gap_encoder *encoder, const xci_gap_input *inputs, uint32_t count,
-                             sort_of_chunk sort, uint32_t width) {
-    uint64_t elements = 0;
+/* Cost of the first words of all chunks of a dtype's width, with elements of another width. Places
+ * are those of each chunk by itself, since some may change everywhere and others hardly. */
+static uint64_t cost_of_width(xci_gap_encoder *encoder, const xci_gap_input *inputs, uint32_t count,
+                              uint32_t element_bytes, uint32_t width) {
+    uint64_t places = 0;
     sample s = {.counts = encoder->sample};
     memset(encoder->sample, 0, sizeof encoder->sample);
     for (uint32_t i = 0; i < count; i++) {
         bool more = false;
-        if (inputs[i].element_bytes != sort.element_bytes || inputs[i].thick != sort.thick)
+        if (inputs[i].element_bytes != element_bytes)
             continue;
         const uint32_t end = entries_to_sample(&inputs[i], &more);
+        s.changes = 0;
         xci_gap_each(&inputs[i], end, width, sample_change, &s);
-        elements += more ? s.end : xci_gap_element_count(width, inputs[i].bytes);
+        places += xci_gap_places_cost(more ? s.end : xci_gap_element_count(width, inputs[i].bytes),
+                                      s.changes);
     }
-    if (s.changes == 0)
-        return 0;
-    if (2 * s.changes <= elements)
-        return xci_gap_cost(encoder->sample, width, xci_gap_head_max(width)) +
-               xci_gap_gaps_cost(elements, s.changes);
-    encoder->sample[0] += (uint32_t)(elements - s.changes);
-    return xci_gap_cost(encoder->sample, width, xci_gap_head_max(width));
-}
-
-/* Each sort by itself: gaps of thin chunks must not be counted among changes of thick ones. */
-static uint64_t cost_of_width(xci_gap_encoder *encoder, const xci_gap_input *inputs, uint32_t count,
-                              uint32_t element_bytes, uint32_t width) {
-    const sort_of_chunk thin = {element_bytes, false}, thick = {element_bytes, true};
-    return cost_of_sort(encoder, inputs, count, thin, width) +
-           cost_of_sort(encoder, inputs, count, thick, width);
+    return xci_gap_cost(encoder->sample, width, xci_gap_head_max(width)) + places;
 }
 
 static uint32_t choose_width(xci_gap_encoder *encoder, const xci_gap_input *inputs, uint32_t count,
@@ -133,6 +86,24 @@ static uint32_t choose_width(xci_gap_encoder *encoder, const xci_gap_input *inpu
 }
 
 /* ---- Drafts ---- */
+
+/* Elements of a word that are not 0. */
+static uint32_t count_in_word(uint64_t mask, uint32_t width) {
+    static const uint64_t lowest[XCI_GAP_WIDTHS] = {
+        UINT64_C(0x1111111111111111), UINT64_C(0x0101010101010101), UINT64_C(0x0001000100010001),
+        UINT64_C(0x0000000100000001), 1};
+    for (uint32_t shift = 1; shift < 4u << width; shift *= 2)
+        mask |= mask >> shift;
+    return (uint32_t)__builtin_popcountll(mask & lowest[width]);
+}
+
+static uint32_t count_changes(const xci_gap_input *input, uint32_t width) {
+    const uint32_t words = xci_gap_word_count(input);
+    uint32_t changes = 0, word;
+    for (uint32_t i = 0; i < words; i++)
+        changes += count_in_word(xci_gap_word(input, i, &word), width);
+    return changes;
+}
 
 /* Every chunk goes to the sparse or the dense draft of its dtype's width. */
 static void sort_chunks(xci_gap_encoder *encoder, xci_gap_input *inputs, uint32_t count,
@@ -187,10 +158,8 @@ static void clear(xci_gap_encoder *encoder) {
 void xci_gap_plan(xci_gap_encoder *encoder, xci_gap_input *inputs, uint32_t count) {
     uint32_t kinds = 0;
     clear(encoder);
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         kinds |= inputs[i].element_bytes;
-        inputs[i].thick = is_thick(&inputs[i]);
-    }
     for (uint32_t kind = 0; kind < 4; kind++)
         if ((kinds & 1u << kind) != 0)
             sort_chunks(encoder, inputs, count, kind,

@@ -17,8 +17,7 @@ __device__ __forceinline__ void d_begin_group(const xci_gap_work *work, xci_gap_
     for (uint32_t c = threadIdx.x; c < work->count; c += XCI_PLAN_THREADS) {
         work->scratch->drafts[work->first + c] = d_draft_mark(work, XCI_NO_DRAFT);
         if (d_result_of(work, c)->bytes_changed != 0)
-            atomicOr(&planner->kinds,
-                     d_kind_mark(d_chunk_of(work, c)->element_bytes, d_is_thick(work, c)));
+            atomicOr(&planner->kinds, d_chunk_of(work, c)->element_bytes);
     }
     __syncthreads();
 }
@@ -28,8 +27,7 @@ __device__ __forceinline__ void d_plan_group(const xci_gap_work *work, xci_gap_p
     d_begin_group(work, planner);
 #pragma unroll 1
     for (uint32_t kind = 0; kind < 4; ++kind)
-        if ((planner->kinds & (d_kind_mark(1u << kind, false) | d_kind_mark(1u << kind, true))) !=
-            0)
+        if ((planner->kinds & 1u << kind) != 0)
             d_sort_chunks(work, planner, kind, d_choose_width(work, planner, kind));
     __syncthreads();
 #pragma unroll 1

@@ -72,19 +72,6 @@ __device__ __forceinline__ bool d_is_of_kind(const xci_gap_work *work, uint32_t 
            d_chunk_of(work, c)->element_bytes == 1u << kind;
 }
 
-/* Whether more than half of its elements changed, as those of its dtype's width. */
-__device__ __forceinline__ bool d_is_thick(const xci_gap_work *work, uint32_t c) {
-    const xci_cuda_chunk *chunk = d_chunk_of(work, c);
-    const uint32_t width = (uint32_t)__ffs((int)chunk->element_bytes);
-    return 2 * (uint64_t)d_result_of(work, c)->elements_changed >
-           xci_gap_element_count(width, chunk->bytes);
-}
-
-/* In the planner's kinds: elements of so many bytes, in thin chunks or in thick ones. */
-__device__ __forceinline__ uint32_t d_kind_mark(uint32_t element_bytes, bool thick) {
-    return thick ? element_bytes << 4 : element_bytes;
-}
-
 /* ---- Pieces behind each other ---- */
 
 /* The last lane below 16 whose `begin` is not above `at`; they rise, and the first is 0. */
