@@ -87,8 +87,8 @@ function(xorcast_gpu_program target source folder)
         "$<$<COMPILE_LANGUAGE:C>:-Wall;-Wextra>")
     target_compile_definitions(${target} PRIVATE "$<$<COMPILE_LANGUAGE:C>:_GNU_SOURCE=>")
     # By its file: the flags that C code gets through the target are none of nvcc's.
-    add_dependencies(${target} xorcast_static)
-    target_link_libraries(${target} PRIVATE
+    add_dependencies(${target} xorcast_gen xorcast_static)
+    target_link_libraries(${target} PRIVATE $<TARGET_FILE:xorcast_gen>
         $<TARGET_FILE:xorcast_static> xorcast_kernels xorcast_dependencies)
     install(TARGETS ${target} RUNTIME DESTINATION ${folder} COMPONENT gpu_kit EXCLUDE_FROM_ALL)
 endfunction()

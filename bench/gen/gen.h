@@ -167,8 +167,9 @@ typedef struct gen_run {
     double learning_rate; /* of masters whose deviation is 0.02 */
 } gen_run;
 
-/* As gen_run_bytes, for numbers and their scales in a run with masters. Time grows with the
- * step. */
+/* Does the tensor follow masters in this run? Scales of nothing do not. */
+bool gen_has_masters(const gen_run *run, const gen_tensor *tensor);
+/* As gen_run_bytes, for those. Time grows with the step. */
 void gen_master_bytes(const gen_run *run, const gen_tensor *tensor, uint64_t step, uint64_t offset,
                       void *bytes, uint64_t count);
 

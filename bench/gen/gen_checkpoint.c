@@ -18,13 +18,6 @@ static gen_mask mask_of(const gen_run *run, const gen_tensor *tensor, uint64_t s
     return (gen_mask){tensor->kind, run->clustered, tensor->density, run->seed, tensor->id, step};
 }
 
-/* Does the tensor follow masters in this run? Scales of nothing do not. */
-static bool has_masters(const gen_run *run, const gen_tensor *tensor) {
-    const gen_kind kind = tensor->kind;
-    return run->masters && (tensor->part != GEN_PART_NUMBERS || kind == GEN_BF16 ||
-                            kind == GEN_FP8 || kind == GEN_NVFP4);
-}
-
 /* Puts the bytes of `step` over those of any other step. */
 static uint64_t replace(const gen_run *run, const gen_tensor *tensor, uint64_t step,
                         uint64_t offset, uint8_t *bytes, uint64_t count) {
@@ -44,7 +37,7 @@ static uint64_t replace(const gen_run *run, const gen_tensor *tensor, uint64_t s
 uint64_t gen_run_advance(const gen_run *run, const gen_tensor *tensor, uint64_t step,
                          uint64_t offset, void *bytes, uint64_t count) {
     const gen_mask mask = mask_of(run, tensor, step);
-    if (has_masters(run, tensor)) {
+    if (gen_has_masters(run, tensor)) {
         return replace(run, tensor, step, offset, bytes, count);
     }
     return run->lr_like ? gen_update(&mask, offset, bytes, count)
@@ -53,7 +46,7 @@ uint64_t gen_run_advance(const gen_run *run, const gen_tensor *tensor, uint64_t 
 
 void gen_run_bytes(const gen_run *run, const gen_tensor *tensor, uint64_t step, uint64_t offset,
                    void *bytes, uint64_t count) {
-    if (has_masters(run, tensor)) {
+    if (gen_has_masters(run, tensor)) {
         gen_master_bytes(run, tensor, step, offset, bytes, count);
         return;
     }

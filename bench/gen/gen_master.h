@@ -3,16 +3,17 @@
  * without state, so that a kernel can use them as they are.
  *
  * The same bits on every machine: random numbers are counted bits of integer hashes, sums are
- * integers, and every float operation is a single rounding of IEEE 754. Compile with contraction
- * off (-ffp-contract=off, nvcc --fmad=false): a fused multiplication and subtraction rounds
- * otherwise. No call of a mathematical library.
+ * integers, and every float operation is a single rounding of IEEE 754. Compile host code with
+ * contraction off (-ffp-contract=off): a fused multiplication and subtraction rounds otherwise. For
+ * a GPU gen_product sees to it; what nvcc fuses beside it are products that need no rounding. No
+ * call of a mathematical library.
  *
  *     master(step) = first - rate * (u(1) + ... + u(step))
  *     u(s)         = a weighted sum of the last GEN_MEMORY gradients, as Adam's mean over its root
  *                    of squares is: a magnitude below one, mostly the direction of the step before
  *
- * Gradients are sums of 32 fair coins. gen_master.c uses this for ranges of tensors; knows
- * nothing of plans. */
+ * Gradients are sums of 32 fair coins. gen_matrix.h makes ranges of tensors of it; knows nothing of
+ * plans. */
 #ifndef GEN_MASTER_H
 #define GEN_MASTER_H
 
@@ -66,6 +67,15 @@ GEN_FN float gen_row(uint64_t key, uint64_t row) {
     return 0.75f + (float)(gen_mix64(key + (row + 1) * GEN_GOLDEN) >> 44) * 0x1p-21f;
 }
 
+/* Rounded by itself, whatever is added to it. */
+GEN_FN float gen_product(float a, float b) {
+#ifdef __CUDA_ARCH__
+    return __fmul_rn(a, b);
+#else
+    return a * b;
+#endif
+}
+
 /* ---- Masters ----------------------------------------------------------------------------------*/
 
 /* What the newest `count` gradients weigh together, in units of 2^-20: a deviation of u of 0.34. */
@@ -98,12 +108,13 @@ GEN_FN int64_t gen_steps_sum(uint64_t key, uint64_t index, uint64_t step) {
 GEN_FN float gen_master(const gen_masters *m, uint64_t index) {
     uint64_t rest;
     const float coins = (float)gen_coins(m->first_key, index, &rest);
-    float first = coins * m->first_factor;
+    float first = gen_product(coins, m->first_factor);
     if (m->heavy) {
-        first = first * gen_tail(rest);
-        first = first * gen_row(m->row_key, index / m->columns);
+        first = gen_product(first, gen_tail(rest));
+        first = gen_product(first, gen_row(m->row_key, index / m->columns));
     }
-    const float moved = (float)gen_steps_sum(m->gradient_key, index, m->step) * m->rate_factor;
+    const float sum = (float)gen_steps_sum(m->gradient_key, index, m->step);
+    const float moved = gen_product(sum, m->rate_factor);
     const float start = m->centre != 0 ? m->centre : first;
     return start - moved;
 }

@@ -63,6 +63,17 @@ XCI_BOTH uint64_t xci_gap_gaps_cost(uint64_t elements, uint64_t changes) {
     return changes * (xci_gap_log2(elements) - xci_gap_log2(changes) + 384);
 }
 
+/* Where the changes of a chunk are: gaps, or, if most elements change, zeros among their values. */
+XCI_BOTH uint64_t xci_gap_places_cost(uint64_t elements, uint64_t changes) {
+    const uint64_t zeros = elements - changes;
+    if (changes == 0 || zeros == 0)
+        return 0;
+    if (changes <= zeros)
+        return xci_gap_gaps_cost(elements, changes);
+    return changes * (xci_gap_log2(elements) - xci_gap_log2(changes)) +
+           zeros * (xci_gap_log2(elements) - xci_gap_log2(zeros));
+}
+
 /* About, of a range as a class of sparse chunks. */
 XCI_BOTH uint64_t xci_gap_class_cost(const xci_gap_range *r, uint32_t chunk_count) {
     const uint64_t fixed = (XCI_GAP_CLASS_BITS + (uint64_t)XCI_GAP_STREAM_BITS * chunk_count) * 256;

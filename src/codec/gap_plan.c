@@ -48,10 +48,11 @@ static uint32_t entries_to_sample(const xci_gap_input *input, bool *more_out) {
     return end;
 }
 
-/* Cost of the first words of all chunks of a dtype's width, with elements of another width. */
+/* Cost of the first words of all chunks of a dtype's width, with elements of another width. Places
+ * are those of each chunk by itself, since some may change everywhere and others hardly. */
 static uint64_t cost_of_width(xci_gap_encoder *encoder, const xci_gap_input *inputs, uint32_t count,
                               uint32_t element_bytes, uint32_t width) {
-    uint64_t elements = 0;
+    uint64_t places = 0;
     sample s = {.counts = encoder->sample};
     memset(encoder->sample, 0, sizeof encoder->sample);
     for (uint32_t i = 0; i < count; i++) {
@@ -59,16 +60,12 @@ static uint64_t cost_of_width(xci_gap_encoder *encoder, const xci_gap_input *inp
         if (inputs[i].element_bytes != element_bytes)
             continue;
         const uint32_t end = entries_to_sample(&inputs[i], &more);
+        s.changes = 0;
         xci_gap_each(&inputs[i], end, width, sample_change, &s);
-        elements += more ? s.end : xci_gap_element_count(width, inputs[i].bytes);
+        places += xci_gap_places_cost(more ? s.end : xci_gap_element_count(width, inputs[i].bytes),
+                                      s.changes);
     }
-    if (s.changes == 0)
-        return 0;
-    if (2 * s.changes <= elements)
-        return xci_gap_cost(encoder->sample, width, xci_gap_head_max(width)) +
-               xci_gap_gaps_cost(elements, s.changes);
-    encoder->sample[0] += (uint32_t)(elements - s.changes);
-    return xci_gap_cost(encoder->sample, width, xci_gap_head_max(width));
+    return xci_gap_cost(encoder->sample, width, xci_gap_head_max(width)) + places;
 }
 
 static uint32_t choose_width(xci_gap_encoder *encoder, const xci_gap_input *inputs, uint32_t count,

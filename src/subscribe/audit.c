@@ -8,8 +8,9 @@
 
 xorcast_status xci_audit_open(xci_audit *audit, const xci_chunk_digests *expected) {
     *audit = (xci_audit){.expected = expected};
-    return expected->bundle->on_device ? xci_device_scans_open(&audit->scans, expected->bundle, UINT64_MAX)
-                                       : XORCAST_OK;
+    return expected->bundle->on_device
+               ? xci_device_scans_open(&audit->scans, expected->bundle, UINT64_MAX)
+               : XORCAST_OK;
 }
 
 void xci_audit_close(xci_audit *audit) {

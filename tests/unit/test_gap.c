@@ -361,6 +361,24 @@ static void test_old_weights_help(void **state) {
     group_free(&g);
 }
 
+/* Chunks of a dtype that change everywhere, beside others that hardly change, as packed numbers and
+ * their scales may: each sort says what width it wants. */
+static void test_thick_beside_thin(void **state) {
+    (void)state;
+    static const uint8_t values[] = {0x01, 0x01, 0x10, 0x10, 0x03, 0x30, 0x07, 0x70};
+    group g = {0};
+    for (uint32_t c = 0; c < CHUNKS; c++) {
+        group_add(&g, CHUNK_BYTES, 1);
+        for (uint32_t i = 0; i < CHUNK_BYTES && c % 3 == 0; i++)
+            g.new[c][i] ^= values[below(8)];
+        if (c % 3 != 0)
+            g.new[c][100 * c] ^= 1;
+    }
+    /* 2.5 bits of each byte of a third of them */
+    assert_true(round_trip(&g, false) < CHUNKS / 3 * (CHUNK_BYTES / 8 * 5 / 2) * 101 / 100);
+    group_free(&g);
+}
+
 /* What is not smaller is raw, and costs no more than raw. */
 static void test_noise_is_raw(void **state) {
     (void)state;
@@ -437,15 +455,11 @@ static void test_damage(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_widths_and_densities),
-        cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_mixed_groups),
-        cmocka_unit_test(test_far_apart),
-        cmocka_unit_test(test_every_pattern),
-        cmocka_unit_test(test_size_is_near_the_bound),
-        cmocka_unit_test(test_old_weights_help),
-        cmocka_unit_test(test_noise_is_raw),
-        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_widths_and_densities), cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_mixed_groups),         cmocka_unit_test(test_far_apart),
+        cmocka_unit_test(test_every_pattern),        cmocka_unit_test(test_size_is_near_the_bound),
+        cmocka_unit_test(test_old_weights_help),     cmocka_unit_test(test_thick_beside_thin),
+        cmocka_unit_test(test_noise_is_raw),         cmocka_unit_test(test_damage),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

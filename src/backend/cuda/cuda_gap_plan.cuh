@@ -36,10 +36,19 @@ typedef struct xci_gap_planner_old {
     uint32_t has_own; /* a bit for each class */
 } xci_gap_planner_old;
 
-/* The first changed words of a chunk, of each warp; and symbols of all widths. */
+#define XCI_SAMPLED_AT_ONCE 8u /* chunks of a warp */
+
+/* By width: changes of a chunk that were looked at, and where the last one is. */
+typedef struct xci_gap_sampled {
+    uint32_t changes[XCI_GAP_WIDTHS], ends[XCI_GAP_WIDTHS];
+} xci_gap_sampled;
+
+/* The first changed words of a chunk, of each warp, which has several at a time; and symbols of all
+ * widths. */
 typedef struct xci_gap_sample {
     uint64_t masks[XCI_PLAN_WARPS][XCI_GAP_SAMPLE_WORDS];
     uint32_t words[XCI_PLAN_WARPS][XCI_GAP_SAMPLE_WORDS];
+    xci_gap_sampled chunks[XCI_PLAN_WARPS][XCI_SAMPLED_AT_ONCE];
     uint32_t counts[XCI_SAMPLE_SYMBOLS];
 } xci_gap_sample;
 
@@ -54,7 +63,7 @@ typedef struct xci_gap_planner {
     } for_now;
     xci_gap_lengths lengths; /* of the code that is not one class's own */
     xci_gap_draft drafts[XCI_GAP_SHAPES];
-    unsigned long long costs[XCI_PREFIX_LONGEST], changes[XCI_GAP_WIDTHS], elements[XCI_GAP_WIDTHS];
+    unsigned long long costs[XCI_PREFIX_LONGEST], places[XCI_GAP_WIDTHS];
     uint32_t limits[XCI_PREFIX_LONGEST + 1], starts[XCI_PREFIX_LONGEST + 1]; /* of codes */
     uint8_t *taken;
     uint32_t kinds, used_end, code_count, description_bytes;

@@ -12,12 +12,6 @@ __device__ __forceinline__ uint32_t d_sample_at(uint32_t width) {
 
 /* ---- Words ---- */
 
-/* By width, a lane's share: changes that were looked at, and elements among which they are. */
-typedef struct xci_gap_sampled {
-    uint32_t changes[XCI_GAP_WIDTHS];
-    uint64_t elements[XCI_GAP_WIDTHS];
-} xci_gap_sampled;
-
 /* Symbols of the words' marked elements, with the finest head. */
 __device__ __forceinline__ void d_sample_words(uint32_t *counts, uint64_t mask, uint64_t marks,
                                                uint32_t width) {
@@ -29,8 +23,8 @@ __device__ __forceinline__ void d_sample_words(uint32_t *counts, uint64_t mask, 
     });
 }
 
-/* Adds the lanes' words; some masks may be 0. `last`: the lane's is the last one that is looked at
- * of a chunk that has more. */
+/* Adds the lanes' words, each to its chunk; some masks may be 0. `last`: the lane's is the last one
+ * that is looked at of a chunk that has more. */
 __device__ __forceinline__ void d_add_words(xci_gap_planner *planner, xci_gap_sampled *sampled,
                                             uint32_t word, uint64_t mask, bool last) {
     uint64_t marks = d_marks(mask, 0);
@@ -38,36 +32,52 @@ __device__ __forceinline__ void d_add_words(xci_gap_planner *planner, xci_gap_sa
     for (uint32_t width = 0; width < XCI_GAP_WIDTHS; ++width) {
         marks = width == 0 ? marks : d_wider_marks(marks, width);
         d_sample_words(planner->for_now.sample.counts + d_sample_at(width), mask, marks, width);
-        sampled->changes[width] += (uint32_t)__popcll(marks);
+        if (marks != 0)
+            atomicAdd(&sampled->changes[width], (uint32_t)__popcll(marks));
         if (last)
-            sampled->elements[width] +=
+            sampled->ends[width] =
                 (word << (4 - width)) + ((63 - xci_zeros_above64(mask)) >> (2 + width)) + 1;
     }
 }
 
-/* All elements of the lane's chunk. */
-__device__ __forceinline__ void d_add_elements(xci_gap_sampled *sampled, uint32_t bytes) {
+/* By width, a lane's share of what places cost. */
+typedef struct xci_gap_places_costs {
+    uint64_t of[XCI_GAP_WIDTHS];
+} xci_gap_places_costs;
+
+/* Of a chunk that was looked at; one lane. */
+__device__ __forceinline__ void d_add_places(xci_gap_places_costs *costs,
+                                             const xci_gap_sampled *sampled, uint32_t bytes,
+                                             bool more) {
 #pragma unroll
     for (uint32_t width = 0; width < XCI_GAP_WIDTHS; ++width)
-        sampled->elements[width] += xci_gap_element_count(width, bytes);
+        costs->of[width] +=
+            xci_gap_places_cost(more ? sampled->ends[width] : xci_gap_element_count(width, bytes),
+                                sampled->changes[width]);
 }
 
 __device__ __forceinline__ void d_end_sample(xci_gap_planner *planner,
-                                             const xci_gap_sampled *sampled) {
+                                             const xci_gap_places_costs *costs) {
 #pragma unroll
     for (uint32_t width = 0; width < XCI_GAP_WIDTHS; ++width) {
-        const uint32_t changes = d_sum(sampled->changes[width]);
-        const uint64_t elements = d_sum64(sampled->elements[width]);
-        if (d_lane() != 0 || elements == 0)
-            continue;
-        d_add64(&planner->changes[width], changes);
-        d_add64(&planner->elements[width], elements);
+        const uint64_t cost = d_sum64(costs->of[width]);
+        if (d_lane() == 0 && cost != 0)
+            d_add64(&planner->places[width], cost);
     }
 }
 
-/* ---- Chunks ---- */
+/* The warp's chunks, forgotten. */
+__device__ __forceinline__ xci_gap_sampled *d_clear_sampled(xci_gap_planner *planner) {
+    xci_gap_sampled *mine = planner->for_now.sample.chunks[d_warp()];
+    uint32_t *words = (uint32_t *)mine;
+    __syncwarp();
+    for (uint32_t i = d_lane(); i < XCI_SAMPLED_AT_ONCE * sizeof *mine / 4; i += XCI_WARP)
+        words[i] = 0;
+    __syncwarp();
+    return mine;
+}
 
-#define XCI_SAMPLED_AT_ONCE 8u
+/* ---- Chunks ---- */
 
 /* A warp's chunks, a lane's among the first: their words that are looked at lie behind each other.
  * A chunk with a unit that is not listed has none here. */
@@ -97,8 +107,9 @@ __device__ __forceinline__ xci_gap_sampling d_begin_sampling(const xci_gap_work 
 
 /* Word `at` of all of them, or none. */
 __device__ __forceinline__ xci_gap_word d_sampled_word(const xci_gap_sampling *s, uint32_t at,
-                                                       bool *last_out) {
+                                                       uint32_t *owner_out, bool *last_out) {
     const uint32_t owner = d_owner_of(s->begin, at);
+    *owner_out = owner % XCI_SAMPLED_AT_ONCE;
     const xci_gap_unit *unit =
         (const xci_gap_unit *)__shfl_sync(XCI_ALL, (uint64_t)(uintptr_t)s->units, owner);
     uint32_t i = at - __shfl_sync(XCI_ALL, s->begin, owner);
@@ -137,60 +148,59 @@ __device__ __forceinline__ bool d_take_sample(xci_gap_source source, xci_gap_sam
 /* A chunk that is not listed, by itself. */
 __device__ __forceinline__ void d_sample_unlisted(const xci_gap_work *work,
                                                   xci_gap_planner *planner,
-                                                  xci_gap_sampled *sampled, uint32_t c) {
+                                                  xci_gap_places_costs *costs, uint32_t c) {
     const xci_gap_source source = d_source_in(work, c);
     uint32_t word;
     uint64_t mask;
+    xci_gap_sampled *sampled = d_clear_sampled(planner);
     const bool more = d_take_sample(source, &planner->for_now.sample, &word, &mask);
     d_add_words(planner, sampled, word, mask, more && d_lane() + 1 == XCI_GAP_SAMPLE_WORDS);
-    if (!more && d_lane() == 0)
-        d_add_elements(sampled, source.bytes);
+    __syncwarp();
+    if (d_lane() == 0)
+        d_add_places(costs, sampled, source.bytes, more);
 }
 
 /* Chunks from `first` on. */
 __device__ __forceinline__ void d_sample_chunks(const xci_gap_work *work, xci_gap_planner *planner,
-                                                xci_gap_sampled *sampled, uint32_t first,
+                                                xci_gap_places_costs *costs, uint32_t first,
                                                 uint32_t kind) {
     const uint32_t c = first + d_lane();
     const bool here =
         d_lane() < XCI_SAMPLED_AT_ONCE && c < work->count && d_is_of_kind(work, c, kind);
     const xci_gap_sampling s = d_begin_sampling(work, c, here);
-    if (s.listed && !s.more)
-        d_add_elements(sampled, d_chunk_of(work, c)->bytes);
+    xci_gap_sampled *sampled = d_clear_sampled(planner);
 #pragma unroll 1
     for (uint32_t at = 0; at < s.total; at += XCI_WARP) {
+        uint32_t owner;
         bool last;
-        const xci_gap_word word = d_sampled_word(&s, at + d_lane(), &last);
-        d_add_words(planner, sampled, word.word, word.mask, last);
+        const xci_gap_word word = d_sampled_word(&s, at + d_lane(), &owner, &last);
+        d_add_words(planner, &sampled[owner], word.word, word.mask, last);
     }
+    __syncwarp();
+    if (s.listed)
+        d_add_places(costs, &sampled[d_lane()], d_chunk_of(work, c)->bytes, s.more);
     uint32_t others = __ballot_sync(XCI_ALL, here && !s.listed);
 #pragma unroll 1
     for (; others != 0; others &= others - 1)
-        d_sample_unlisted(work, planner, sampled, first + (uint32_t)__ffs((int)others) - 1);
+        d_sample_unlisted(work, planner, costs, first + (uint32_t)__ffs((int)others) - 1);
 }
 
 __device__ __forceinline__ void d_sample_all(const xci_gap_work *work, xci_gap_planner *planner,
                                              uint32_t kind) {
-    xci_gap_sampled sampled = {};
+    xci_gap_places_costs costs = {};
     for (uint32_t first = d_warp() * XCI_SAMPLED_AT_ONCE; first < work->count;
          first += XCI_PLAN_WARPS * XCI_SAMPLED_AT_ONCE)
-        d_sample_chunks(work, planner, &sampled, first, kind);
-    d_end_sample(planner, &sampled);
+        d_sample_chunks(work, planner, &costs, first, kind);
+    d_end_sample(planner, &costs);
 }
 
 /* ---- Width ---- */
 
-__device__ __forceinline__ uint64_t d_cost_of_width(xci_gap_planner *planner, uint32_t width) {
-    uint32_t *counts = planner->for_now.sample.counts + d_sample_at(width);
-    const uint32_t head = xci_gap_head_max(width), end = xci_gap_symbol_count(width, head);
-    const uint64_t elements = planner->elements[width], changes = planner->changes[width];
-    const bool sparse = 2 * changes <= elements;
-    if (changes == 0)
-        return 0;
-    if (!sparse && d_lane() == 0)
-        counts[0] += (uint32_t)(elements - changes);
-    __syncwarp();
-    return d_cost(counts, end, head) + (sparse ? xci_gap_gaps_cost(elements, changes) : 0);
+__device__ __forceinline__ uint64_t d_cost_of_width(const xci_gap_planner *planner,
+                                                    uint32_t width) {
+    const uint32_t *counts = planner->for_now.sample.counts + d_sample_at(width);
+    const uint32_t head = xci_gap_head_max(width);
+    return d_cost(counts, xci_gap_symbol_count(width, head), head) + planner->places[width];
 }
 
 /* The width that chunks of elements of 1 << kind bytes are cut into. */
@@ -199,7 +209,7 @@ __device__ __forceinline__ uint32_t d_choose_width(const xci_gap_work *work,
     __syncthreads();
     d_clear_words(planner->for_now.sample.counts, XCI_SAMPLE_SYMBOLS);
     if (threadIdx.x < XCI_GAP_WIDTHS)
-        planner->changes[threadIdx.x] = planner->elements[threadIdx.x] = 0;
+        planner->places[threadIdx.x] = 0;
     __syncthreads();
     d_sample_all(work, planner, kind);
     __syncthreads();
