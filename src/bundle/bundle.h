@@ -130,6 +130,9 @@ void xci_bundle_chunk_places(const xorcast_bundle *bundle, uint64_t chunk, xci_c
 /* The chunk after, without a search. There must be one. */
 void xci_bundle_next_chunk(const xorcast_bundle *bundle, xci_segment *space, xci_chunk *chunk);
 uint32_t xci_bundle_chunk_bytes(const xorcast_bundle *bundle, uint64_t chunk);
+static inline uint64_t xci_packed_chunk_count(const xorcast_bundle *bundle) {
+    return bundle->layout.chunk_count - bundle->whole_chunk_count;
+}
 /* The tensor of a whole chunk; the first of a packed one. */
 uint64_t xci_bundle_tensor_of(const xorcast_bundle *bundle, uint64_t chunk);
 uint64_t xci_bundle_group_of(const xorcast_bundle *bundle, uint64_t chunk);

@@ -48,8 +48,7 @@ void xci_seal_costs(xorcast_bundle *bundle) {
     xorcast_layout *layout = &bundle->layout;
     const uint64_t threads = xci_context_threads(bundle->context);
     /* Small tensors, with the padding between and behind them. */
-    const uint64_t small_bytes = (layout->chunk_count - bundle->whole_chunk_count)
-                                 << bundle->chunk_log2;
+    const uint64_t small_bytes = xci_packed_chunk_count(bundle) << bundle->chunk_log2;
     /* Of what is staged, one for each thread is under way, and its lists. */
     const uint64_t part_bytes = 2 * PART_BYTES + bundle->group_size_max;
     layout->delta_bound_bytes = DELTA_FIXED + layout->total_bytes + small_bytes +
@@ -74,8 +73,7 @@ static uint64_t map_bytes(const xorcast_bundle *bundle) {
 
 void xci_seal_device_costs(xorcast_bundle *bundle) {
     xorcast_layout *layout = &bundle->layout;
-    const uint64_t small_bytes = (layout->chunk_count - bundle->whole_chunk_count)
-                                 << bundle->chunk_log2;
+    const uint64_t small_bytes = xci_packed_chunk_count(bundle) << bundle->chunk_log2;
     /* A group's blocks in chunks of their own, at worst. */
     const uint64_t group = bundle->group_chunks_max * (layout->chunk_bytes + 128);
     const uint64_t piece =

@@ -52,10 +52,6 @@ xorcast_status xci_bundle_twin(xorcast_bundle *bundle, xorcast_bundle **twin_out
     return XORCAST_OK;
 }
 
-static uint64_t packed_chunk_count(const xorcast_bundle *twin) {
-    return twin->layout.chunk_count - twin->whole_chunk_count;
-}
-
 static void place_packed(xorcast_bundle *twin, uint8_t *memory) {
     twin->packed_data = memory;
     for (uint64_t i = 0; i < twin->packed_count; i++) {
@@ -67,7 +63,7 @@ static void place_packed(xorcast_bundle *twin, uint8_t *memory) {
 }
 
 uint64_t xci_twin_bytes(const xorcast_bundle *twin, bool only_small) {
-    uint64_t bytes = packed_chunk_count(twin) << twin->chunk_log2;
+    uint64_t bytes = xci_packed_chunk_count(twin) << twin->chunk_log2;
     for (uint64_t w = 0; w < twin->whole_count && !only_small; w++)
         bytes += xci_round_up(twin->tensors[twin->whole[w]].bytes, PLACE_ALIGNMENT);
     return bytes;

@@ -10,6 +10,7 @@
 
 #include "publish/encode.h"
 #include "publish/parts.h"
+#include "publish/put_ranges.h"
 #include "publish/shadow.h"
 
 typedef struct xci_device_encoders xci_device_encoders;
@@ -54,8 +55,16 @@ xorcast_status xci_pending_begin(xci_pending *pending);
  * the version as it was, other failures leave it unusable. */
 xorcast_status xci_pending_put(xci_pending *pending, uint64_t count, const uint64_t *indices,
                                const void *const *data, bool keep);
-/* Chunks [first, end) of one group that one put completes. */
-typedef struct xci_put_range { uint64_t group, first, end; } xci_put_range;
+
+/* ---- While it is put: see pending_put.c ---- */
+
+/* Forms that each record is written in. */
+static inline uint32_t xci_pending_forms(const xci_pending *pending) {
+    return 1 + pending->workers[0].writer.encoding.old_weights;
+}
+/* Adds what a piece came to to the worker's sums. */
+void xci_pending_add(xci_pending *pending, uint32_t worker_index, const xci_piece *piece,
+                     uint64_t encode_ns);
 /* What a range came to is booked: its record is kept, or nothing is. With the group locked. */
 xorcast_status xci_pending_book(xci_pending *pending, const xci_put_range *range,
                                 uint32_t worker_index, const xci_piece *piece, uint64_t encode_ns);

@@ -19,6 +19,7 @@
 #include "support/device_model.h"
 #include "support/fake_device.h"
 #include "support/expect_status.h"
+#include "support/sanitizers.h"
 #include "support/twin_publishers.h"
 
 #define TIMEOUT_MS 20000
@@ -28,7 +29,7 @@
 #define PIECES 3u /* a tensor lies in so many at most */
 
 /* Variants are many; the thread sanitizer, to which they are alike, is slow. */
-#ifdef __SANITIZE_THREAD__
+#if TEST_THREAD_SANITIZER
 #define VARIANT_STEP 5u
 #define SHRINK 8u
 #else

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "support/model.h"
+#include "support/sanitizers.h"
 
 #define GIB (UINT64_C(1) << 30)
 #define BYTES (4 * GIB + 1)
@@ -91,14 +92,9 @@ static void encode_and_apply(uint8_t *old, uint8_t *new) {
 
 static void test_offsets_beyond_32_bits(void **state) {
     (void)state;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if TEST_ADDRESS_SANITIZER || TEST_THREAD_SANITIZER
     print_message("skipped: 4 GiB are too slow under a sanitizer\n");
     skip();
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-    print_message("skipped: 4 GiB are too slow under a sanitizer\n");
-    skip();
-#endif
 #endif
     uint8_t *old = map_zeros(), *new = map_zeros();
     if (old == NULL || new == NULL) {

@@ -3,83 +3,37 @@
  * a driver.
  *
  * Whoever calls the library may work on another GPU: each call makes its own device current and
- * puts the caller's back. Nor are traces left in the runtime's "last error", and a graph that
- * someone captures meanwhile is not disturbed. */
-#include <cuda.h>
-#include <cuda_runtime_api.h>
+ * puts the caller's back (cuda_current.h). Nor are traces left in the runtime's "last error", and a
+ * graph that someone captures meanwhile is not disturbed. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cuda/cuda_current.h"
 #include "backend/cuda/cuda_engine.h"
 
 typedef struct cuda_device {
     int ordinal;
-    CUcontext primary;    /* of this device, which frameworks use too */
+    CUcontext primary;    /* of this device */
     cudaStream_t service; /* for copies that are waited for at once */
     pthread_mutex_t lock; /* of the pool: */
     cudaMemPool_t engine; /* memory for the Decompression Engine; NULL: none was asked for */
     atomic_uint_fast64_t near; /* bits of devices whose memory kernels can read */
 } cuda_device;
 
-/* ---- Entering and leaving ----
- * The device's primary context is pushed and popped, which needs the driver's calls: the runtime
- * could only make another device current, and to put the caller's back would begin work on one that
- * the caller never touched. */
-
-static CUresult(CUDAAPI *push_context)(CUcontext context);
-static CUresult(CUDAAPI *pop_context)(CUcontext *context_out);
-static CUresult(CUDAAPI *retain_primary)(CUcontext *context_out, CUdevice device);
-static CUresult(CUDAAPI *release_primary)(CUdevice device);
-static CUresult(CUDAAPI *address_range)(CUdeviceptr *begin_out, size_t *bytes_out, CUdeviceptr at);
-
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static cudaError_t calls_found;
-
-static void find_calls(void) {
-    cudaError_t error = xci_cuda_find_call("cuCtxPushCurrent", 4000, &push_context);
-    if (error == cudaSuccess)
-        error = xci_cuda_find_call("cuCtxPopCurrent", 4000, &pop_context);
-    if (error == cudaSuccess)
-        error = xci_cuda_find_call("cuDevicePrimaryCtxRetain", 7000, &retain_primary);
-    if (error == cudaSuccess)
-        error = xci_cuda_find_call("cuDevicePrimaryCtxRelease", 11000, &release_primary);
-    if (error == cudaSuccess)
-        error = xci_cuda_find_call("cuMemGetAddressRange", 3020, &address_range);
-    calls_found = error;
-}
-
 static int ordinal_of(void *device) {
     return ((const cuda_device *)device)->ordinal;
 }
 
-/* While anyone captures a graph, calls that could disturb some captures are refused to every thread
- * that has not said that it knows what it does. Ours do not touch captured streams. */
-static CUresult enter(void *device, enum cudaStreamCaptureMode *mode) {
-    const CUresult error = push_context(((cuda_device *)device)->primary);
-    if (error == CUDA_SUCCESS)
-        (void)cudaThreadExchangeStreamCaptureMode(mode);
-    return error;
-}
-
-static int leave(cudaError_t error, enum cudaStreamCaptureMode mode) {
-    CUcontext ours;
-    if (error != cudaSuccess)
-        (void)cudaGetLastError();
-    (void)cudaThreadExchangeStreamCaptureMode(&mode);
-    (void)pop_context(&ours);
-    return (int)error;
-}
-
-/* `call` on the device; evaluates to the table's result. The driver's numbers are the runtime's. */
+/* `call` on the device; evaluates to the table's result. */
 #define ON(device, result, call)                                                                   \
     do {                                                                                           \
         enum cudaStreamCaptureMode mode_before = cudaStreamCaptureModeRelaxed;                     \
-        (result) = (int)enter(device, &mode_before);                                               \
+        (result) = xci_cuda_enter(((const cuda_device *)(device))->primary, &mode_before);         \
         if ((result) == 0)                                                                         \
-            (result) = leave((cudaError_t)(call), mode_before);                                    \
+            (result) = xci_cuda_leave((cudaError_t)(call), mode_before);                           \
     } while (0)
 
 static const char *error_text(int error) {
@@ -106,10 +60,7 @@ static int open_device(int ordinal, void **device_out) {
     if (device == NULL)
         return (int)cudaErrorMemoryAllocation;
     device->ordinal = ordinal;
-    (void)pthread_once(&once, find_calls);
-    error = (int)calls_found;
-    if (error == 0)
-        error = (int)retain_primary(&device->primary, ordinal);
+    error = xci_cuda_primary_retain(ordinal, &device->primary);
     if (error != 0) {
         free(device);
         return error;
@@ -121,7 +72,7 @@ static int open_device(int ordinal, void **device_out) {
     if (error == 0)
         error = pthread_mutex_init(&device->lock, NULL);
     if (error != 0) {
-        (void)release_primary(ordinal);
+        xci_cuda_primary_release(ordinal);
         free(device);
         return error;
     }
@@ -136,7 +87,7 @@ static void close_device(void *handle) {
         ON(device, error, cudaMemPoolDestroy(device->engine));
     ON(device, error, cudaStreamDestroy(device->service));
     (void)error; /* what cannot be closed is gone */
-    (void)release_primary(device->ordinal);
+    xci_cuda_primary_release(device->ordinal);
     (void)pthread_mutex_destroy(&device->lock);
     free(device);
 }
@@ -187,7 +138,7 @@ static cudaError_t measure_stretch(const void *address, int32_t *ordinal_out, ui
     const bool there = attributes.type == cudaMemoryTypeDevice;
     *ordinal_out = there ? attributes.device : XCI_NO_DEVICE;
     *bytes_out = there;
-    if (there && address_range(&begin, &bytes, at) == CUDA_SUCCESS)
+    if (there && xci_cuda_address_range(&begin, &bytes, at) == CUDA_SUCCESS)
         *bytes_out = begin + bytes - at;
     return cudaSuccess;
 }
@@ -404,10 +355,10 @@ static int decompress(void *device, xci_decompress_job *jobs, uint64_t count, ui
 
 static uint64_t encode_scratch(void *device, uint64_t count, uint32_t chunk_bytes) {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    const int error = (int)enter(device, &mode);
+    const int error = xci_cuda_enter(((const cuda_device *)device)->primary, &mode);
     const uint64_t bytes = xci_cuda_encode_scratch(count, chunk_bytes);
     if (error == 0)
-        (void)leave(cudaSuccess, mode);
+        (void)xci_cuda_leave(cudaSuccess, mode);
     return bytes;
 }
 
