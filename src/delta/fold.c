@@ -8,6 +8,7 @@
 #include "backend/backend.h"
 #include "base/bytes.h"
 #include "base/digest.h"
+#include "base/progress.h"
 #include "checkpoint/files.h"
 #include "codec/codec.h"
 #include "codec/lz4_block.h"
@@ -280,9 +281,9 @@ static void pass_group(fold_job *job) {
     }
 }
 
-static xorcast_status fold_groups(fold_job *job, const xorcast_delta_options *options,
-                                  xci_delta_writer *out) {
-    const xci_manifest *first = &job->inputs[0].reader.manifest;
+static xorcast_status fold_groups(fold_job *job, xci_delta_writer *out) {
+    const uint64_t group_bytes = job->inputs[0].reader.manifest.info.group_bytes;
+    uint64_t passed = 0;
     void *memory;
     TRY(xci_allocate_zeroed(job->context, xci_context_threads(job->context) * mask_space(job),
                             &memory));
@@ -298,9 +299,8 @@ static xorcast_status fold_groups(fold_job *job, const xorcast_delta_options *op
         TRY(xci_pool_run(job->context->shared->pool, job->chunk_count, fold_chunk, job));
         TRY(write_group(job, out));
         pass_group(job);
-        if (options->progress != NULL)
-            options->progress(options->user, (job->group + 1) * first->info.group_bytes,
-                              first->layout_group_count * first->info.group_bytes);
+        xci_progress_step(job->context, 0, (job->group + 1 - passed) * group_bytes);
+        passed = job->group + 1;
     }
 }
 
@@ -451,7 +451,11 @@ static xorcast_status fold_to(fold_job *job, const xorcast_source *sources,
     job->group_bytes_max = xci_manifest_limits(&job->inputs[0].reader.manifest).raw_bytes;
     TRY(xci_group_writer_open(&job->writer, job->context, &manifest->encoding));
     TRY(xci_sink_writer_begin(out, job->context, sink));
-    TRY(fold_groups(job, options, &out->writer));
+    xci_progress_begin(job->context, job->inputs[0].reader.manifest.layout_group_count *
+                                         job->inputs[0].reader.manifest.info.group_bytes);
+    const xorcast_status folded = fold_groups(job, &out->writer);
+    xci_progress_end(job->context);
+    TRY(folded);
     fill_manifest(job, options, manifest);
     uint8_t *owned;
     xorcast_status status = fold_attachments(job, manifest, &owned);
