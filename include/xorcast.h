@@ -133,15 +133,15 @@ typedef struct xorcast_context_options {
     void (*release)(void *user, void *memory);
     /* of one line, without control characters; NULL: standard error */
     void (*log)(void *user, xorcast_log_level level, const char *text);
-    /* handed to the three calls above, from any thread, and to `progress`; all must stay valid until
-     * this context and those of subscribers inside the process that follow its publishers are
+    /* handed to the three calls above, from any thread, and to `progress`; all must stay valid
+     * until this context and those of subscribers inside the process that follow its publishers are
      * destroyed */
     void *user;
     uint64_t device_limit_bytes;  /* as the scratch limit, for device memory */
     uint32_t engine;              /* xorcast_engine_use; a GPU without an engine has kernels */
     uint32_t reserved;
-    /* Now and then from the thread that called, while it encodes or folds a delta, or diffs, checks,
-     * applies or loads a checkpoint; NULL: none. */
+    /* Now and then from the thread that called, while it encodes or folds a delta, or diffs,
+     * checks, applies or loads a checkpoint; NULL: none. */
     void (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes);
 } xorcast_context_options;
 #define XORCAST_CONTEXT_OPTIONS_INIT                                                               \
