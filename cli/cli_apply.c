@@ -2,6 +2,7 @@
 #include "cli_commands.h"
 #include "cli_files.h"
 #include "cli_info.h"
+#include "cli_progress.h"
 
 xorcast_status cli_apply(cli_session *session) {
     const cli_options *o = &session->options;
@@ -12,8 +13,10 @@ xorcast_status cli_apply(cli_session *session) {
         return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
                         "%.400s is the delta that is read; choose another output", o->output);
     CLI_TRY(cli_source_open(session, delta, &source));
+    cli_progress_begin(session, "applying");
     const xorcast_status status =
         xorcast_checkpoint_apply(session->context, checkpoint, &source.source, o->output, &info);
+    cli_progress_end(session);
     cli_source_close(&source);
     if (status == XORCAST_OK)
         cli_info_result(session, stdout, "apply", "applied", &info);

@@ -10,20 +10,17 @@ xorcast_status cli_diff(cli_session *session) {
     const cli_options *o = &session->options;
     xorcast_delta_options options = XORCAST_DELTA_OPTIONS_INIT;
     xorcast_delta_info info;
-    cli_progress progress;
     cli_output output;
     CLI_TRY(cli_output_open(session, o->output, o->operands, o->operand_count, &output));
-    cli_progress_begin(&progress, session, "comparing");
+    cli_progress_begin(session, "comparing");
     options.measure_bound = o->bound;
     options.encoding = o->encoding;
     options.run = o->run;
     options.base_step = o->base_step;
     options.target_step = o->target_step;
-    options.progress = cli_progress_update;
-    options.user = &progress;
     xorcast_status status = xorcast_checkpoint_diff(session->context, o->operands[0],
                                                     o->operands[1], &options, &output.sink, &info);
-    cli_progress_end(&progress);
+    cli_progress_end(session);
     if (status == XORCAST_OK)
         status = cli_output_finish(&output);
     cli_output_abandon(&output);

@@ -33,16 +33,13 @@ static xorcast_status open_all(fold *f) {
 static xorcast_status write_folded(fold *f, xorcast_delta_info *info_out) {
     const cli_options *o = &f->session->options;
     xorcast_delta_options options = XORCAST_DELTA_OPTIONS_INIT;
-    cli_progress progress;
-    cli_progress_begin(&progress, f->session, "folding");
+    cli_progress_begin(f->session, "folding");
     options.encoding = o->encoding;
     options.run = o->run;
-    options.progress = cli_progress_update;
-    options.user = &progress;
     const xorcast_status status =
         xorcast_delta_fold(f->session->context, f->sources, (uint64_t)o->operand_count, &options,
                            &f->output.sink, info_out);
-    cli_progress_end(&progress);
+    cli_progress_end(f->session);
     return status == XORCAST_OK ? cli_output_finish(&f->output) : status;
 }
 

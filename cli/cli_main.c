@@ -2,6 +2,7 @@
  * Owns the library's context and reports failures; what a command does is in its own file. Uses
  * nothing but xorcast.h. */
 #include "cli_commands.h"
+#include "cli_progress.h"
 #include "cli_words.h"
 
 #include <errno.h>
@@ -219,6 +220,8 @@ static xorcast_status open_context(cli_session *session) {
     options.scratch_limit_bytes = o->scratch_bytes;
     options.log_level = o->quiet ? XORCAST_LOG_ERROR : XORCAST_LOG_WARNING;
     options.log = o->json ? log_json : NULL;
+    options.progress = cli_progress_update;
+    options.user = session;
     const xorcast_status status = xorcast_context_create(&options, &session->context);
     if (status < 0)
         return cli_fail(session, status, 0, "the library does not start: %s",

@@ -10,16 +10,14 @@
 #define EVERY_MS 100u
 #define BAR_CELLS 30u
 
-void cli_progress_begin(cli_progress *progress, const cli_session *session, const char *label) {
-    memset(progress, 0, sizeof *progress);
-    progress->shown =
+void cli_progress_begin(cli_session *session, const char *label) {
+    const bool shown =
         !session->options.json && !session->options.quiet && isatty(STDERR_FILENO) == 1;
-    progress->label = label;
-    progress->start_ns = cli_now_ns();
-    atomic_init(&progress->next_ns, progress->start_ns);
+    const uint64_t now = cli_now_ns();
+    session->bar = (cli_bar){shown ? label : NULL, now, now, false};
 }
 
-static void draw(cli_progress *progress, uint64_t now, uint64_t done, uint64_t total) {
+static void draw(const cli_bar *progress, uint64_t now, uint64_t done, uint64_t total) {
     char bar[BAR_CELLS + 1];
     const double share = total > 0 ? (double)done / (double)total : 0;
     const double elapsed = (double)(now - progress->start_ns);
@@ -35,21 +33,18 @@ static void draw(cli_progress *progress, uint64_t now, uint64_t done, uint64_t t
     fflush(stderr);
 }
 
-/* One thread at a time wins the right to draw; the others go on with their work. */
 void cli_progress_update(void *user, uint64_t done_bytes, uint64_t total_bytes) {
-    cli_progress *progress = user;
-    if (!progress->shown)
-        return;
+    cli_bar *bar = &((cli_session *)user)->bar;
     const uint64_t now = cli_now_ns();
-    uint64_t next = atomic_load(&progress->next_ns);
-    if (now < next || !atomic_compare_exchange_strong(&progress->next_ns, &next,
-                                                      now + EVERY_MS * UINT64_C(1000000)))
+    if (bar->label == NULL || now < bar->next_ns)
         return;
-    atomic_store(&progress->drawn, true);
-    draw(progress, now, done_bytes, total_bytes);
+    bar->next_ns = now + EVERY_MS * UINT64_C(1000000);
+    bar->drawn = true;
+    draw(bar, now, done_bytes, total_bytes);
 }
 
-void cli_progress_end(cli_progress *progress) {
-    if (atomic_load(&progress->drawn))
+void cli_progress_end(cli_session *session) {
+    if (session->bar.drawn)
         fputs("\r\033[K", stderr);
+    session->bar = (cli_bar){0};
 }

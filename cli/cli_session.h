@@ -10,11 +10,19 @@
 #include "cli_json.h"
 #include "cli_options.h"
 
+/* What cli_progress.c draws. */
+typedef struct cli_bar {
+    const char *label;          /* NULL: nothing is shown */
+    uint64_t start_ns, next_ns; /* when to draw again */
+    bool drawn;
+} cli_bar;
+
 typedef struct cli_session {
     const char *command;
     cli_options options;
     xorcast_context *context;
     xorcast_error failure; /* of the tool itself; status OK: none */
+    cli_bar bar;
 } cli_session;
 
 #define CLI_TRY(call)                                                                              \

@@ -1,6 +1,8 @@
 /* See cli_weights.h. */
 #include "cli_weights.h"
 
+#include "cli_progress.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,13 +76,21 @@ static xorcast_status build(cli_session *session, xorcast_bundle *from, cli_weig
     return xorcast_bundle_seal(weights->bundle, &weights->layout);
 }
 
+static xorcast_status load(cli_session *session, xorcast_checkpoint *checkpoint,
+                           const cli_weights *weights) {
+    cli_progress_begin(session, "loading");
+    const xorcast_status status = xorcast_checkpoint_load(checkpoint, weights->bundle);
+    cli_progress_end(session);
+    return status;
+}
+
 xorcast_status cli_weights_open(cli_session *session, const char *path, cli_weights *weights) {
     xorcast_checkpoint *checkpoint;
     memset(weights, 0, sizeof *weights);
     CLI_TRY(xorcast_checkpoint_open(session->context, path, NULL, &checkpoint));
     xorcast_status status = build(session, xorcast_checkpoint_bundle(checkpoint), weights);
     if (status == XORCAST_OK)
-        status = xorcast_checkpoint_load(checkpoint, weights->bundle);
+        status = load(session, checkpoint, weights);
     xorcast_checkpoint_close(checkpoint);
     if (status < 0)
         cli_weights_close(weights);
@@ -116,7 +126,7 @@ xorcast_status cli_weights_load(cli_session *session, const char *path, cli_weig
     CLI_TRY(xorcast_checkpoint_open(session->context, path, NULL, &checkpoint));
     xorcast_status status = refuse_more_tensors(session, checkpoint, path, weights);
     if (status == XORCAST_OK)
-        status = xorcast_checkpoint_load(checkpoint, weights->bundle);
+        status = load(session, checkpoint, weights);
     xorcast_checkpoint_close(checkpoint);
     return status;
 }
@@ -162,10 +172,14 @@ static xorcast_status encode_from(cli_session *session, const cli_weights *weigh
 xorcast_status cli_weights_save(cli_session *session, const cli_weights *weights, const char *like,
                                 const char *path) {
     delta_bytes delta = {NULL, 0, 0};
+    cli_progress_begin(session, "comparing");
     xorcast_status status = encode_from(session, weights, like, &delta);
+    cli_progress_end(session);
     if (status == XORCAST_OK) {
         const xorcast_source source = {.bytes = delta.bytes, .size = delta.count};
+        cli_progress_begin(session, "writing");
         status = xorcast_checkpoint_apply(session->context, like, &source, path, NULL);
+        cli_progress_end(session);
     }
     free(delta.bytes);
     return status;

@@ -133,15 +133,22 @@ typedef struct xorcast_context_options {
     void (*release)(void *user, void *memory);
     /* of one line, without control characters; NULL: standard error */
     void (*log)(void *user, xorcast_log_level level, const char *text);
-    /* handed to the three calls above, from any thread; all must stay valid until this context and
-     * those of subscribers inside the process that follow its publishers are destroyed */
+    /* handed to the three calls above, from any thread, and to `progress`; all must stay valid
+     * until this context and those of subscribers inside the process that follow its publishers are
+     * destroyed */
     void *user;
     uint64_t device_limit_bytes;  /* as the scratch limit, for device memory */
     uint32_t engine;              /* xorcast_engine_use; a GPU without an engine has kernels */
     uint32_t reserved;
+    /* Now and then from the thread that called, while it encodes or folds a delta, or diffs,
+     * checks, applies or loads a checkpoint; NULL: none. */
+    void (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes);
 } xorcast_context_options;
 #define XORCAST_CONTEXT_OPTIONS_INIT                                                               \
-    { (uint32_t)sizeof(xorcast_context_options), 0, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, 0 }
+    {                                                                                              \
+        (uint32_t)sizeof(xorcast_context_options), 0, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, \
+            0, NULL                                                                                \
+    }
 
 /* Makes a context: a backend, a thread pool and an allocator. `options` may be NULL.
  * Fails with BAD_ARGUMENT, UNSUPPORTED (no such backend, driver or GPU: the log says what is
@@ -411,14 +418,11 @@ typedef struct xorcast_delta_options {
     xorcast_encoding encoding;
     const char *run;        /* NULL: not named */
     uint64_t base_step, target_step;
-    /* From the calling thread, now and then; NULL: none. */
-    void (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes);
-    void *user;
 } xorcast_delta_options;
 #define XORCAST_DELTA_OPTIONS_INIT                                                                 \
     {                                                                                              \
         (uint32_t)sizeof(xorcast_delta_options), 0, XORCAST_ENCODING_INIT, NULL, XORCAST_NO_STEP,  \
-            XORCAST_NO_STEP, NULL, NULL                                                            \
+            XORCAST_NO_STEP                                                                        \
     }
 
 /* What became of the chunks of a delta, by codec: index an xorcast_codec. */

@@ -34,6 +34,7 @@ typedef struct xci_shared {
     const char *device_backend;
     struct xci_device *device;
     atomic_uint_fast64_t device_now_bytes, device_high_water_bytes;
+    atomic_uint_fast64_t progress_done, progress_total; /* base/progress.h */
     atomic_uint references;
 } xci_shared;
 

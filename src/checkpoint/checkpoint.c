@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/pool.h"
+#include "base/progress.h"
 #include "bundle/bundle.h"
 #include "bundle/device_fill.h"
 
@@ -130,23 +131,26 @@ static xorcast_status load_region(const load *l, uint32_t lane, uint64_t source,
     return XORCAST_OK;
 }
 
-static xorcast_status load_tensor(void *user, uint64_t index, uint32_t worker) {
-    const load *l = user;
+static xorcast_status load_tensor(const load *l, uint64_t index, uint32_t lane, uint32_t worker) {
     const xci_tensor *to = &l->part->tensors[index];
     for (uint32_t i = 0; i < to->region_count; i++)
-        TRY(load_region(l, worker, l->places[index], to, &to->regions[i]));
+        TRY(load_region(l, lane, l->places[index], to, &to->regions[i]));
+    xci_progress_step(l->to->context, worker, to->bytes);
     return XORCAST_OK;
+}
+
+static xorcast_status load_to_host(void *user, uint64_t index, uint32_t worker) {
+    return load_tensor(user, index, worker, worker);
 }
 
 /* A lane takes tensors until there are none, or one failed. */
 static xorcast_status run_lane(void *user, uint64_t lane, uint32_t worker) {
     load *l = user;
-    (void)worker;
     for (;;) {
         const uint64_t tensor = atomic_fetch_add(&l->next, 1);
         if (tensor >= l->to->tensor_count)
             return XORCAST_OK;
-        const xorcast_status status = load_tensor(l, tensor, (uint32_t)lane);
+        const xorcast_status status = load_tensor(l, tensor, (uint32_t)lane, worker);
         if (status < 0) {
             atomic_store(&l->next, l->to->tensor_count);
             return status;
@@ -171,7 +175,7 @@ static xorcast_status load_share(load *l, xorcast_bundle *share) {
 static xorcast_status load_parts(load *l) {
     l->part = l->to;
     if (!l->to->on_device)
-        return xci_pool_run(l->to->context->shared->pool, l->to->tensor_count, load_tensor, l);
+        return xci_pool_run(l->to->context->shared->pool, l->to->tensor_count, load_to_host, l);
     for (uint32_t s = 0; s < l->to->share_count; s++)
         TRY(load_share(l, l->to->shares[s]));
     return XORCAST_OK;
@@ -198,7 +202,9 @@ xorcast_status xorcast_checkpoint_load(xorcast_checkpoint *checkpoint, xorcast_b
     TRY(xci_bundle_need_sealed(bundle));
     TRY(xci_allocate_array(bundle->context, bundle->tensor_count, sizeof(uint64_t), &memory));
     load l = {.from = checkpoint->bundle, .to = bundle, .places = memory};
+    xci_progress_begin(bundle->context, bundle->layout.total_bytes);
     const xorcast_status status = load_all(&l);
+    xci_progress_end(bundle->context);
     xci_release(bundle->context, memory);
     return status;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/progress.h"
 #include "checkpoint/files.h"
 #include "delta/fold_group.h"
 
@@ -128,9 +129,9 @@ static void pass_group(xci_fold *fold) {
     }
 }
 
-static xorcast_status fold_groups(xci_fold *fold, const xorcast_delta_options *options,
-                                  xci_delta_writer *out) {
-    const xci_manifest *first = &fold->inputs[0].reader.manifest;
+static xorcast_status fold_groups(xci_fold *fold, xci_delta_writer *out) {
+    const uint64_t group_bytes = fold->inputs[0].reader.manifest.info.group_bytes;
+    uint64_t passed = 0;
     TRY(xci_fold_groups_open(fold));
     for (;;) {
         bool found;
@@ -139,9 +140,8 @@ static xorcast_status fold_groups(xci_fold *fold, const xorcast_delta_options *o
             return XORCAST_OK;
         TRY(xci_fold_group(fold, out));
         pass_group(fold);
-        if (options->progress != NULL)
-            options->progress(options->user, (fold->group + 1) * first->info.group_bytes,
-                              first->layout_group_count * first->info.group_bytes);
+        xci_progress_step(fold->context, 0, (fold->group + 1 - passed) * group_bytes);
+        passed = fold->group + 1;
     }
 }
 
@@ -206,13 +206,17 @@ static xorcast_status fold_attachments(xci_fold *fold, xci_manifest *manifest, u
 static xorcast_status fold_to(xci_fold *fold, const xorcast_source *sources,
                               const xorcast_delta_options *options, const xorcast_sink *sink,
                               xci_sink_writer *out, xci_manifest *manifest) {
+    const xci_manifest *first = &fold->inputs[0].reader.manifest;
     TRY(xci_encoding_check(fold->context, &options->encoding, &manifest->encoding));
     TRY(open_inputs(fold, sources));
-    fold->chunk_bytes = fold->inputs[0].reader.manifest.info.chunk_bytes;
-    fold->group_bytes_max = xci_manifest_limits(&fold->inputs[0].reader.manifest).raw_bytes;
+    fold->chunk_bytes = first->info.chunk_bytes;
+    fold->group_bytes_max = xci_manifest_limits(first).raw_bytes;
     TRY(xci_group_writer_open(&fold->writer, fold->context, &manifest->encoding));
     TRY(xci_sink_writer_begin(out, fold->context, sink));
-    TRY(fold_groups(fold, options, &out->writer));
+    xci_progress_begin(fold->context, first->layout_group_count * first->info.group_bytes);
+    const xorcast_status folded = fold_groups(fold, &out->writer);
+    xci_progress_end(fold->context);
+    TRY(folded);
     fill_manifest(fold, options, manifest);
     uint8_t *owned;
     xorcast_status status = fold_attachments(fold, manifest, &owned);

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/digest.h"
 #include "base/pool.h"
+#include "base/progress.h"
 #include "delta/device_scans.h"
 #include "delta/group_apply.h"
 
@@ -27,6 +28,7 @@ static xorcast_status scan_group(void *user, uint64_t group, uint32_t worker) {
             job->chunk_digests[c] = digest;
     }
     job->group_digests[group] = sum;
+    xci_progress_step(job->bundle->context, worker, xci_bundle_group_size(job->bundle, group));
     return XORCAST_OK;
 }
 

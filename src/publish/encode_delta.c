@@ -6,6 +6,7 @@
 #include "base/counts.h"
 #include "base/digest.h"
 #include "base/pool.h"
+#include "base/progress.h"
 #include "publish/bound.h"
 #include "publish/encode.h"
 
@@ -38,6 +39,7 @@ static xorcast_status encode_group(void *user, uint64_t index, uint32_t worker_i
     group_result *result = &job->results[index];
     TRY(xci_encode_range(worker, job->old_bundle, job->new_bundle, group, first[0], first[1],
                          XCI_OLD_DIGEST, &result->piece));
+    xci_progress_step(job->old_bundle->context, worker_index, result->piece.counts.bytes_covered);
     if (result->piece.record.block_count == 0)
         return XORCAST_OK;
     if (job->bound != NULL)
@@ -76,6 +78,7 @@ static xorcast_status encode_groups(delta_job *job, xci_delta_writer *writer) {
     void *memory;
     TRY(xci_allocate_array(context, batch, sizeof(group_result), &memory));
     job->results = memory;
+    xci_progress_begin(context, job->old_bundle->layout.total_bytes);
     xorcast_status status = XORCAST_OK;
     for (job->batch_first = 0; job->batch_first < group_count && status == XORCAST_OK;
          job->batch_first += batch) {
@@ -85,10 +88,8 @@ static xorcast_status encode_groups(delta_job *job, xci_delta_writer *writer) {
         if (status == XORCAST_OK)
             status = write_batch(job, writer);
         drop_batch(job);
-        if (status == XORCAST_OK && job->options->progress != NULL)
-            job->options->progress(job->options->user, job->counts.bytes_covered,
-                                   job->old_bundle->layout.total_bytes);
     }
+    xci_progress_end(context);
     xci_release(context, memory);
     return status;
 }

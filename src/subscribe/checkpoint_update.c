@@ -6,6 +6,7 @@
 #include "base/bytes.h"
 #include "base/digest.h"
 #include "base/pool.h"
+#include "base/progress.h"
 #include "bundle/bundle.h"
 #include "codec/codec.h"
 #include "delta/group_reader.h"
@@ -115,6 +116,9 @@ xorcast_status xci_update_open(xci_update *u, const char *path, const xorcast_so
     TRY(open_base(u, path));
     TRY(read_files(u));
     TRY(align(u));
+    /* The base is read twice: to be verified, and for the target. */
+    xci_progress_begin(u->context,
+                       u->base->bundle->layout.total_bytes + u->source->layout.total_bytes);
     return verify_base(u, path);
 }
 
@@ -224,6 +228,7 @@ static xorcast_status make_group(void *user, uint64_t index, uint32_t worker_ind
     }
     if (record != NULL && next < record->block_count)
         return fail_delta(u, "the delta has a chunk that the checkpoint has not; fetch it again");
+    xci_progress_step(u->context, worker_index, xci_bundle_group_size(u->source, group));
     return XORCAST_OK;
 }
 
@@ -259,6 +264,7 @@ xorcast_status xci_update_run(xci_update *u) {
 }
 
 void xci_update_close(xci_update *u) {
+    xci_progress_end(u->context);
     close_workers(u);
     xorcast_bundle_destroy(u->aligned);
     if (u->has_files)

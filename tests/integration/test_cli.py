@@ -357,11 +357,19 @@ class Terminal(ToolTest):
             process = self.good(*command, *options)
             for sign in (b"\r", b"\x1b", b"comparing"):
                 self.assertNotIn(sign, process.stderr + process.stdout)
-        for options, bar in (((), True), (("--quiet",), False), (("--json",), False)):
-            seen = self.on_terminal(*command, *options)
-            self.assertEqual(b"comparing [" in seen, bar, seen)
-            if bar:
-                self.assertTrue(seen.endswith(b"\r\x1b[K"), "the bar is left on the screen")
+        commands = ((command, b"comparing ["),
+                    (("check", old, self.path("delta")), b"checking ["),
+                    (("apply", old, self.path("delta"), "-o", self.path("out")), b"applying ["),
+                    (("fold", self.path("delta"), "-o", self.path("folded")), b"folding ["),
+                    (("publish", self.path("steps"), "--linger", "0"), b"loading ["))
+        for command, words in commands:
+            for options, bar in (((), True), (("--quiet",), False), (("--json",), False)):
+                seen = self.on_terminal(*command, *options)
+                self.assertEqual(words in seen, bar, seen)
+                if bar:
+                    self.assertTrue(seen.endswith(b"\r\x1b[K"), "the bar is left on the screen")
+                if self.path("out").exists():
+                    tool.remove(self.path("out"))
 
     def on_terminal(self, *arguments):
         """What a terminal at standard error is sent."""

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -739,6 +740,75 @@ static void test_hostile_stage(void **state) {
     test_bytes_free(&delta);
 }
 
+/* ---- Progress ---- */
+
+typedef struct watch {
+    pthread_t caller;
+    uint64_t calls, done, total;
+} watch;
+
+/* From the thread that called, onwards, and never beyond the whole. */
+static void look(void *user, uint64_t done_bytes, uint64_t total_bytes) {
+    watch *w = user;
+    assert_true(pthread_equal(pthread_self(), w->caller));
+    assert_true(w->calls == 0 || w->total == total_bytes);
+    assert_true(done_bytes >= w->done && done_bytes <= total_bytes);
+    w->calls++;
+    w->done = done_bytes;
+    w->total = total_bytes;
+}
+
+/* One call is over, and was told to the end. */
+static void seen(watch *w, const char *what) {
+    print_message("%s: %u calls, %u of %u bytes\n", what, (unsigned)w->calls, (unsigned)w->done,
+                  (unsigned)w->total);
+    assert_true(w->calls > 0 && w->done == w->total);
+    *w = (watch){.caller = w->caller};
+}
+
+static void test_progress(void **state) {
+    (void)state;
+    watch w = {.caller = pthread_self()};
+    xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
+    xorcast_context *watched;
+    xorcast_checkpoint *checkpoint;
+    xorcast_digest digest;
+    test_bytes delta = {0};
+    const xorcast_sink sink = test_sink(&delta);
+    options.threads = 3;
+    options.progress = look;
+    options.user = &w;
+    model m;
+    model_create(&m, 3);
+    must(xorcast_context_create(&options, &watched));
+    xorcast_bundle *bundle = model_bundle(watched, &m, 0, 1);
+    test_tree_remove(test_path(folder, "old"));
+    test_tree_remove(test_path(folder, "new"));
+    test_tree_remove(test_path(folder, "out"));
+    must(xorcast_checkpoint_write(bundle, test_path(folder, "old"), 0));
+    model_step(&m, 5, 2000);
+    must(xorcast_checkpoint_write(bundle, test_path(folder, "new"), 0));
+    must(xorcast_bundle_digest(bundle, &digest));
+    assert_int_equal(w.calls, 0); /* a scan by itself is no long call */
+    must(xorcast_checkpoint_diff(watched, test_path(folder, "old"), test_path(folder, "new"), NULL,
+                                 &sink, NULL));
+    seen(&w, "diff");
+    const xorcast_source source = test_source(&delta);
+    must(xorcast_checkpoint_check(watched, test_path(folder, "old"), &source, NULL));
+    seen(&w, "check");
+    must(xorcast_checkpoint_apply(watched, test_path(folder, "old"), &source,
+                                  test_path(folder, "out"), NULL));
+    seen(&w, "apply");
+    must(xorcast_checkpoint_open(watched, test_path(folder, "out"), NULL, &checkpoint));
+    must(xorcast_checkpoint_load(checkpoint, bundle));
+    seen(&w, "load");
+    xorcast_checkpoint_close(checkpoint);
+    test_bytes_free(&delta);
+    xorcast_bundle_destroy(bundle);
+    xorcast_context_destroy(watched);
+    model_free(&m);
+}
+
 /* ---- Failures, one after the other ---- */
 
 /* Lets call number n of the file system fail (and, if `dead`, all after it, as if the process
@@ -857,6 +927,7 @@ int main(void) {
         cmocka_unit_test(test_load_boxes_and_mismatches),
         cmocka_unit_test(test_two_at_once),
         cmocka_unit_test(test_hostile_stage),
+        cmocka_unit_test(test_progress),
         cmocka_unit_test(test_io_failures),
         cmocka_unit_test(test_memory_failures),
     };

@@ -1,0 +1,31 @@
+/* Progress: see progress.h. */
+#include "base/progress.h"
+
+#include "base/bytes.h"
+
+void xci_progress_begin(xorcast_context *context, uint64_t total_bytes) {
+    atomic_store(&context->shared->progress_done, 0);
+    atomic_store(&context->shared->progress_total, total_bytes);
+}
+
+/* Padding between small tensors is work too, but none of the whole. */
+static void tell(xorcast_context *context, uint64_t done, uint64_t total) {
+    const xorcast_context_options *options = &context->shared->options;
+    if (options->progress != NULL && total > 0)
+        options->progress(options->user, xci_min(done, total), total);
+}
+
+void xci_progress_step(xorcast_context *context, uint32_t worker, uint64_t bytes) {
+    const uint64_t total = atomic_load(&context->shared->progress_total);
+    if (total == 0)
+        return;
+    const uint64_t done = bytes + atomic_fetch_add(&context->shared->progress_done, bytes);
+    if (worker == 0)
+        tell(context, done, total);
+}
+
+void xci_progress_end(xorcast_context *context) {
+    tell(context, atomic_load(&context->shared->progress_done),
+         atomic_load(&context->shared->progress_total));
+    atomic_store(&context->shared->progress_total, 0);
+}
