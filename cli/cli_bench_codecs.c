@@ -4,9 +4,12 @@
 
 #include "cli_commands.h"
 #include "cli_steps.h"
+#include "cli_stop.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#define ENOUGH_NS UINT64_C(3000000000) /* for the repetitions of a codec in a step */
 
 /* ---- Rows -------------------------------------------------------------------------------------*/
 
@@ -37,11 +40,25 @@ static int by_size(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-void cli_codecs_add_times(uint64_t sums[CLI_CODEC_TIMES],
-                          uint64_t times[CLI_CODEC_TIMES][CLI_CODECS_REPEATS], uint64_t count) {
+bool cli_codecs_again(const cli_codecs *codecs, cli_codec_times *times) {
+    if (times->rounds == 0)
+        times->began_ns = cli_now_ns();
+    return times->count == 0 || (times->count < codecs->session->options.repeat &&
+                                 cli_now_ns() - times->began_ns < ENOUGH_NS);
+}
+
+void cli_codecs_add_round(cli_codec_times *times, const uint64_t ns[CLI_CODEC_TIMES]) {
+    if (times->rounds++ == 0 && cli_now_ns() - times->began_ns < ENOUGH_NS)
+        return;
+    for (uint32_t i = 0; i < CLI_CODEC_TIMES; i++)
+        times->ns[i][times->count] = ns[i];
+    times->count++;
+}
+
+void cli_codecs_add_medians(cli_codec_times *times, uint64_t sums[CLI_CODEC_TIMES]) {
     for (uint32_t i = 0; i < CLI_CODEC_TIMES; i++) {
-        qsort(times[i], count, sizeof *times[i], by_size);
-        sums[i] += times[i][count / 2];
+        qsort(times->ns[i], times->count, sizeof *times->ns[i], by_size);
+        sums[i] += times->ns[i][times->count / 2];
     }
 }
 
@@ -49,10 +66,6 @@ double cli_codecs_speed(const cli_codecs *codecs, const cli_codec_row *row, uint
                         uint32_t time) {
     const uint64_t ns = row->ns[place][time];
     return ns == 0 ? 0 : (double)codecs->weight_bytes[place] / (double)ns;
-}
-
-bool cli_codecs_again(const cli_codecs *codecs, uint64_t done, uint64_t last_ns) {
-    return done == 0 || (done < codecs->session->options.repeat && last_ns < 1000000000);
 }
 
 xorcast_status cli_codecs_must(cli_codecs *codecs, cli_session *side, xorcast_status status) {

@@ -92,11 +92,17 @@ xorcast_status cli_codecs_theirs(cli_codecs *codecs, cli_codec_step *step, uint3
 /* Row number *row, the next time the one after it; NULL if nobody asked for it. */
 cli_codec_row *cli_codecs_row(cli_codecs *codecs, uint32_t *row, const char *name, const char *text,
                               bool compared);
-/* Adds the medians of `count` times, which are sorted. */
-void cli_codecs_add_times(uint64_t sums[CLI_CODEC_TIMES],
-                          uint64_t times[CLI_CODEC_TIMES][CLI_CODECS_REPEATS], uint64_t count);
-/* Another repetition? Slow codecs, a second or more, get one alone. */
-bool cli_codecs_again(const cli_codecs *codecs, uint64_t done, uint64_t last_ns);
+/* Of a row in a step: what has been measured so far. Zeroed. */
+typedef struct cli_codec_times {
+    uint64_t ns[CLI_CODEC_TIMES][CLI_CODECS_REPEATS];
+    uint64_t began_ns, rounds, count; /* rounds that were done, and those of them that count */
+} cli_codec_times;
+/* Another round? No codec gets more than a few seconds for all of them. */
+bool cli_codecs_again(const cli_codecs *codecs, cli_codec_times *times);
+/* Adds a round. The first one touches all memory; it counts only if it is slow, and then alone. */
+void cli_codecs_add_round(cli_codec_times *times, const uint64_t ns[CLI_CODEC_TIMES]);
+/* Adds the medians, for which the times are sorted. */
+void cli_codecs_add_medians(cli_codec_times *times, uint64_t sums[CLI_CODEC_TIMES]);
 /* Are the sampler's weights the new ones or, `back`, the old ones? */
 xorcast_status cli_codecs_check(cli_codecs *codecs, const cli_codec_step *step, bool back,
                                 const char *name);

@@ -99,28 +99,25 @@ static xorcast_status check(channel *ch, const cli_codec_step *step, bool back, 
 
 /* There and back again, both published before the first is taken: a version that is not the newest
  * comes from the log, as every version does over a link, where the newest would go from GPU to GPU
- * without its second pass. The first time touches all memory and is not counted. The size is what
- * the sampler received: a publisher may offer a version in more than one form. */
+ * without its second pass. The size is what the sampler received: a publisher may offer a version
+ * in more than one form. */
 static xorcast_status repeat(channel *ch, const cli_codec_step *step, cli_codec_row *row) {
-    uint64_t times[CLI_CODEC_TIMES][CLI_CODECS_REPEATS], back[CLI_CODEC_TIMES], done = 0;
-    for (bool first = true; first || cli_codecs_again(ch->codecs, done, back[CLI_CODEC_ENCODE]);
-         first = false) {
-        uint64_t now[CLI_CODEC_TIMES];
+    cli_codec_times times = {.rounds = 0};
+    while (cli_codecs_again(ch->codecs, &times)) {
+        uint64_t now[CLI_CODEC_TIMES], back[CLI_CODEC_TIMES];
         xorcast_subscriber_stats forward;
         CLI_TRY(publish(ch, false, &now[CLI_CODEC_ENCODE]));
         CLI_TRY(publish(ch, true, &back[CLI_CODEC_ENCODE]));
         CLI_TRY(take(ch, ch->version - 1, &now[CLI_CODEC_STAGE], &now[CLI_CODEC_COMMIT]));
         xorcast_subscriber_get_stats(ch->subscriber, &forward);
-        if (first) {
+        if (times.rounds == 0) {
             CLI_TRY(check(ch, step, false, row->name));
             row->bytes[ch->pair->place] += forward.wire_bytes;
         }
         CLI_TRY(take(ch, ch->version, &back[CLI_CODEC_STAGE], &back[CLI_CODEC_COMMIT]));
-        for (uint32_t i = 0; i < CLI_CODEC_TIMES && !first; i++)
-            times[i][done] = now[i];
-        done += !first;
+        cli_codecs_add_round(&times, now);
     }
-    cli_codecs_add_times(row->ns[ch->pair->place], times, done);
+    cli_codecs_add_medians(&times, row->ns[ch->pair->place]);
     if (!ch->pair->encodes)
         row->ns[ch->pair->place][CLI_CODEC_ENCODE] = 0;
     return check(ch, step, true, row->name);

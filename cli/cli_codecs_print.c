@@ -62,7 +62,7 @@ static void print_head(const cli_codecs *c, const char *directory) {
            cli_count((uint64_t)per_step(c, c->bounds.order0_charged)).text,
            cli_count((uint64_t)per_step(c, c->bounds.conditional_charged)).text);
     printf("speeds: GB of weights a second on the CPU, threads of the format's codecs: %llu, of\n"
-           "the others: 1; median of %llu\n\n",
+           "the others: 1; median of %llu, or of as many as 3 s are enough for\n\n",
            (unsigned long long)(threads == 0 ? 1 : threads),
            (unsigned long long)c->session->options.repeat);
     printf("%-12s %12s %9s %8s %8s %9s %9s %9s\n", "", "bytes", "ratio", "order 0", "given old",

@@ -38,12 +38,11 @@ static void undo(const cli_codec_step *step) {
             memcpy(step->tensors[i].weights, step->tensors[i].from, step->tensors[i].bytes);
 }
 
-/* The first time touches all memory and is not counted. */
 static xorcast_status repeat(cli_codecs *codecs, const cli_codec_step *step,
                              const compare_codec *codec, compare_work *work, cli_codec_row *row) {
-    uint64_t times[CLI_CODEC_TIMES][CLI_CODECS_REPEATS], done = 0, last = 0;
+    cli_codec_times times = {.rounds = 0};
     const compare_step all = {step->tensors, step->count};
-    for (bool first = true; first || cli_codecs_again(codecs, done, last); first = false) {
+    while (cli_codecs_again(codecs, &times)) {
         uint64_t now[CLI_CODEC_TIMES];
         const compare_result result = pass(codec, &all, work, now);
         if (result == COMPARE_NO_ROOM) {
@@ -53,16 +52,10 @@ static xorcast_status repeat(cli_codecs *codecs, const cli_codec_step *step,
         CLI_TRY(status_of(codecs, codec, result));
         CLI_TRY(cli_codecs_check(codecs, step, false, codec->name));
         undo(step);
-        last = now[CLI_CODEC_ENCODE];
-        if (first) {
-            row->bytes[CLI_CODEC_CPU] += work->encoded.count;
-            continue;
-        }
-        for (uint32_t i = 0; i < CLI_CODEC_TIMES; i++)
-            times[i][done] = now[i];
-        done++;
+        cli_codecs_add_round(&times, now);
     }
-    cli_codecs_add_times(row->ns[CLI_CODEC_CPU], times, done);
+    row->bytes[CLI_CODEC_CPU] += work->encoded.count;
+    cli_codecs_add_medians(&times, row->ns[CLI_CODEC_CPU]);
     return XORCAST_OK;
 }
 

@@ -3,7 +3,8 @@
  * codec/gap_group.c does the same on the host and takes the same bytes.
  *
  * All lanes read the same bytes, so that nothing is handed round; only where there is much to be
- * written each writes a part. */
+ * written each writes a part. What was written is looked at behind a __syncwarp: lanes need not be
+ * at the same place. */
 #ifndef XCI_CUDA_GAP_PARAMS_CUH
 #define XCI_CUDA_GAP_PARAMS_CUH
 
@@ -243,6 +244,7 @@ __device__ __forceinline__ bool d_read_shapes(xci_gap_record *record, xci_reader
         xci_gap_shape *shape = &record->shapes[s];
         if (!xci_gap_read_shape(reader, shape))
             return false;
+        __syncwarp();
         for (uint32_t c = 0; c < shape->class_count; ++c)
             if (shape->classes[c].table >= record->table_count ||
                 tables[shape->classes[c].table].width != shape->width)
@@ -295,14 +297,17 @@ __device__ __forceinline__ uint32_t d_size_of(const xci_gap_record *record, xci_
 /* All places, and that nothing follows them but the ones that fill the last byte. */
 __device__ __forceinline__ bool d_check_places(xci_gap_record *record, const xci_reader *reader,
                                                uint32_t gap_count) {
+    __syncwarp();
+    const uint32_t shape_bits = xci_gap_bits_for(record->shape_count);
+    const uint32_t place_bits = shape_bits + xci_gap_bits_for(record->size_count);
     record->places = reader->at;
-    record->shape_bits = xci_gap_bits_for(record->shape_count);
-    record->place_bits = record->shape_bits + xci_gap_bits_for(record->size_count);
-    const uint64_t bits = (uint64_t)gap_count * record->place_bits;
+    record->shape_bits = shape_bits;
+    record->place_bits = place_bits;
+    const uint64_t bits = (uint64_t)gap_count * place_bits;
     if (xci_divide_up(bits, 8) != xci_reader_left(reader))
         return false;
     const uint32_t rest = (uint32_t)(bits % 8);
-    bool good = rest == 0 || record->end[-1] >> rest == 0xff >> rest;
+    bool good = rest == 0 || reader->end[-1] >> rest == 0xff >> rest;
     __syncwarp();
     for (uint32_t i = d_lane(); i < gap_count; i += XCI_WARP) {
         const xci_gap_spot spot = d_spot_of(record, i);
