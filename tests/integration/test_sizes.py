@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a step costs on the wire, held against the bars: on every step of recorded traces where
-XORCAST_TRACES names some, and on steps that bench/gen grows from masters with other seeds; at 17, 50
-and 100 % of elements gap is no larger than any other codec of the format.
+XORCAST_TRACES names some, and on steps that bench/gen grows from masters with other seeds. At 17,
+50 and 100 % of elements gap is no larger than any other codec of the format.
 
 Plain: 1.05 times the order-0 bound, 256 bytes, and one for each changed chunk. Beside the old
 weights: shares of LZ4 by liblz4 and zstd, and of zstd over the XOR of tensors, as most send it; or,
