@@ -1,11 +1,13 @@
 /* General compressors over the XOR of a step, chunk by chunk, or tensor by tensor as most other
  * systems do. Chunks without a change are left out.
  *
- *     encoded = (chunks left out before, size of the block or 0 for raw, block)...
+ *     encoded = (chunks left out before, size of the block or 0 for raw, block)...; or all of it as
+ *               one zstd frame behind its size
  *     ready   = (tensor, offset, count, XOR bytes)...
  */
 #include "compare/layout_parts.h"
 
+#include <lz4.h>
 #include <lz4hc.h>
 #include <string.h>
 #ifdef COMPARE_ZLIB
@@ -92,6 +94,9 @@ static compare_result pack(const compare_codec *codec, compare_work *work, const
         COMPARE_TRY(compare_zstd(work, codec->level, bytes, count, block));
     else if (!compare_reserve(block, count))
         return COMPARE_NO_MEMORY;
+    else if (codec->method == COMPARE_LZ4)
+        block->count = (uint64_t)LZ4_compress_default((const char *)bytes, (char *)block->at,
+                                                      (int)count, (int)count);
     else if (codec->method == COMPARE_DEFLATE)
         block->count = deflate_chunk(codec->level, bytes, count, block->at);
     else
@@ -170,6 +175,30 @@ compare_result compare_blocks_stage(const compare_codec *codec, const compare_st
         more = next(&w);
     }
     return COMPARE_OK;
+}
+
+static void swap(compare_bytes *a, compare_bytes *b) {
+    const compare_bytes kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+compare_result compare_packed_encode(const compare_codec *codec, const compare_step *step,
+                                     compare_work *work) {
+    COMPARE_TRY(compare_blocks_encode(codec, step, work));
+    swap(&work->encoded, &work->scratch);
+    if (!compare_begin(&work->encoded))
+        return COMPARE_NO_MEMORY;
+    return compare_put_frame(work, codec->level, &work->scratch, &work->encoded);
+}
+
+compare_result compare_packed_stage(const compare_codec *codec, const compare_step *step,
+                                    compare_work *work) {
+    COMPARE_TRY(compare_open_frame(work));
+    swap(&work->encoded, &work->scratch);
+    const compare_result result = compare_blocks_stage(codec, step, work);
+    swap(&work->encoded, &work->scratch);
+    return result;
 }
 
 compare_result compare_blocks_commit(const compare_codec *codec, const compare_step *step,

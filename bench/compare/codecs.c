@@ -18,6 +18,8 @@ static const compare_codec codecs[] = {
     {"zstd 19", "zstd level 19, chunks of 64 KiB", COMPARE_ZSTD, 19, COMPARE_CHUNK, BLOCKS},
     {"tensor zstd", "a zstd-1 frame of each changed tensor's whole XOR", COMPARE_ZSTD, 1, 0,
      BLOCKS},
+    {"liblz4+zstd", "LZ4 by liblz4, chunks of 64 KiB, one zstd-1 frame of all", COMPARE_LZ4, 1,
+     COMPARE_CHUNK, compare_packed_encode, compare_packed_stage, compare_blocks_commit},
     {"index+value", "int32 positions of elements, new values, not compressed", COMPARE_ZSTD, 0, 0,
      compare_index_encode, compare_index_stage, compare_elements_set},
     {"gaps zstd", "u16 gaps and XOR values of all tensors, one zstd-1 frame", COMPARE_ZSTD, 1, 0,

@@ -56,7 +56,12 @@ typedef struct compare_work {
 
 void compare_work_free(compare_work *work);
 
-typedef enum compare_method { COMPARE_ZSTD, COMPARE_LZ4HC, COMPARE_DEFLATE } compare_method;
+typedef enum compare_method {
+    COMPARE_ZSTD,
+    COMPARE_LZ4,
+    COMPARE_LZ4HC,
+    COMPARE_DEFLATE
+} compare_method;
 
 typedef struct compare_codec compare_codec;
 struct compare_codec {

@@ -199,9 +199,7 @@ static compare_result pack_sections(const compare_codec *codec, compare_work *wo
            compare_put(plain, s->gaps.at, s->gaps.count);
     for (uint32_t i = 0; i < WIDTHS; i++)
         good = good && compare_put(plain, s->values[i].at, s->values[i].count);
-    if (!good || !compare_put_number(out, plain->count))
-        return COMPARE_NO_MEMORY;
-    return compare_zstd(work, codec->level, plain->at, plain->count, out);
+    return good ? compare_put_frame(work, codec->level, plain, out) : COMPARE_NO_MEMORY;
 }
 
 compare_result compare_gaps_encode(const compare_codec *codec, const compare_step *step,
@@ -218,23 +216,12 @@ compare_result compare_gaps_encode(const compare_codec *codec, const compare_ste
     return result;
 }
 
-/* Undoes the zstd frame into work->scratch. */
-static compare_result open_frame(compare_work *work) {
-    const uint8_t *at = work->encoded.at, *end = at + work->encoded.count;
-    const uint64_t plain = compare_take_number(&at);
-    compare_bytes *out = &work->scratch;
-    if (!compare_begin(out) || !compare_reserve(out, plain))
-        return COMPARE_NO_MEMORY;
-    out->count = plain;
-    return compare_unzstd(work, at, (uint64_t)(end - at), out->at, plain);
-}
-
 compare_result compare_gaps_stage(const compare_codec *codec, const compare_step *step,
                                   compare_work *work) {
     (void)codec;
     uint64_t sizes[2 + WIDTHS];
     const uint8_t *values[WIDTHS];
-    COMPARE_TRY(open_frame(work));
+    COMPARE_TRY(compare_open_frame(work));
     const uint8_t *head = work->scratch.at;
     for (uint32_t i = 0; i < 2 + WIDTHS; i++)
         sizes[i] = compare_take_number(&head);
@@ -315,15 +302,13 @@ compare_result compare_coo_encode(const compare_codec *codec, const compare_step
             return COMPARE_NO_MEMORY;
         due = i + 1;
     }
-    if (!compare_put_number(out, plain->count))
-        return COMPARE_NO_MEMORY;
-    return compare_zstd(work, codec->level, plain->at, plain->count, out);
+    return compare_put_frame(work, codec->level, plain, out);
 }
 
 compare_result compare_coo_stage(const compare_codec *codec, const compare_step *step,
                                  compare_work *work) {
     (void)codec;
-    COMPARE_TRY(open_frame(work));
+    COMPARE_TRY(compare_open_frame(work));
     const uint8_t *at = work->scratch.at, *end = at + work->scratch.count;
     if (!compare_begin(&work->ready))
         return COMPARE_NO_MEMORY;

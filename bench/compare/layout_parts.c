@@ -93,6 +93,23 @@ compare_result compare_unzstd(compare_work *work, const uint8_t *frame, uint64_t
                : COMPARE_FAILED;
 }
 
+compare_result compare_put_frame(compare_work *work, int level, const compare_bytes *plain,
+                                 compare_bytes *out) {
+    if (!compare_put_number(out, plain->count))
+        return COMPARE_NO_MEMORY;
+    return compare_zstd(work, level, plain->at, plain->count, out);
+}
+
+compare_result compare_open_frame(compare_work *work) {
+    const uint8_t *at = work->encoded.at, *end = at + work->encoded.count;
+    const uint64_t plain = compare_take_number(&at);
+    compare_bytes *out = &work->scratch;
+    if (!compare_begin(out) || !compare_reserve(out, plain))
+        return COMPARE_NO_MEMORY;
+    out->count = plain;
+    return compare_unzstd(work, at, (uint64_t)(end - at), out->at, plain);
+}
+
 void compare_free(compare_bytes *bytes) {
     free(bytes->at);
     memset(bytes, 0, sizeof *bytes);

@@ -26,12 +26,23 @@ compare_result compare_zstd(compare_work *work, int level, const uint8_t *bytes,
 compare_result compare_unzstd(compare_work *work, const uint8_t *frame, uint64_t count,
                               uint8_t *out, uint64_t bytes);
 
+/* All of `plain` as one frame behind its size, added to `out`; and such a frame, all that
+ * work->encoded has, undone into work->scratch. */
+compare_result compare_put_frame(compare_work *work, int level, const compare_bytes *plain,
+                                 compare_bytes *out);
+compare_result compare_open_frame(compare_work *work);
+
 compare_result compare_blocks_encode(const compare_codec *codec, const compare_step *step,
                                      compare_work *work);
 compare_result compare_blocks_stage(const compare_codec *codec, const compare_step *step,
                                     compare_work *work);
 compare_result compare_blocks_commit(const compare_codec *codec, const compare_step *step,
                                      compare_work *work);
+/* The same blocks, all in one zstd-1 frame. */
+compare_result compare_packed_encode(const compare_codec *codec, const compare_step *step,
+                                     compare_work *work);
+compare_result compare_packed_stage(const compare_codec *codec, const compare_step *step,
+                                    compare_work *work);
 compare_result compare_index_encode(const compare_codec *codec, const compare_step *step,
                                     compare_work *work);
 compare_result compare_index_stage(const compare_codec *codec, const compare_step *step,

@@ -206,9 +206,9 @@ static xorcast_status fold_attachments(xci_fold *fold, xci_manifest *manifest, u
 static xorcast_status fold_to(xci_fold *fold, const xorcast_source *sources,
                               const xorcast_delta_options *options, const xorcast_sink *sink,
                               xci_sink_writer *out, xci_manifest *manifest) {
-    const xci_manifest *first = &fold->inputs[0].reader.manifest;
     TRY(xci_encoding_check(fold->context, &options->encoding, &manifest->encoding));
     TRY(open_inputs(fold, sources));
+    const xci_manifest *first = &fold->inputs[0].reader.manifest;
     fold->chunk_bytes = first->info.chunk_bytes;
     fold->group_bytes_max = xci_manifest_limits(first).raw_bytes;
     TRY(xci_group_writer_open(&fold->writer, fold->context, &manifest->encoding));

@@ -3,6 +3,8 @@
  * compared after decoding only, because another zstd may write another. Bad ones must be refused as
  * v1/bad.txt says: file, status, words of the message.
  *
+ * With XORCAST_TEST_DEVICE the weights that they are applied to lie in memory of that device.
+ *
  * To make the files of a case that is added:
  *
  *     XORCAST_GOLDEN_MAKE=1 build/tests/test_golden
@@ -20,6 +22,7 @@
 #include <zstd.h>
 
 #include "support/delta_maker.h"
+#include "support/device_model.h"
 
 #define FOLDER XORCAST_TEST_SOURCE "/golden/v1/"
 #define CHUNK 16384u
@@ -50,6 +53,12 @@ static const struct {
     {"gap-old-weights", XORCAST_CODEC_GAP, 1, STEPS, "golden", 3, 4, 1},
 };
 #define CASES (sizeof cases / sizeof *cases)
+
+/* Where the files are, with a slash behind: here, or where XORCAST_GOLDEN says. */
+static const char *folder(void) {
+    const char *elsewhere = getenv("XORCAST_GOLDEN");
+    return elsewhere != NULL ? elsewhere : FOLDER;
+}
 
 static bool making(void) {
     return getenv("XORCAST_GOLDEN_MAKE") != NULL;
@@ -103,27 +112,37 @@ static void touch(model *m, uint32_t touched) {
 typedef struct scene {
     xorcast_context *context;
     model old, new, live;
-    xorcast_bundle *bundles[3];
+    xorcast_bundle *bundles[2];
+    placed_model placed; /* live */
 } scene;
 
 static void scene_open(scene *s, uint32_t touched) {
-    s->context = test_context(2);
+    s->context = test_weights_context(2);
     golden_model(&s->old);
     golden_model(&s->new);
     golden_model(&s->live);
     touch(&s->new, touched);
     s->bundles[0] = model_bundle(s->context, &s->old, CHUNK, 1);
     s->bundles[1] = model_bundle(s->context, &s->new, CHUNK, 2);
-    s->bundles[2] = model_bundle(s->context, &s->live, CHUNK, 3);
+    placed_open(s->context, &s->placed, &s->live, CHUNK, 3);
 }
 
 static void scene_close(scene *s) {
-    for (unsigned i = 0; i < 3; i++)
+    for (unsigned i = 0; i < 2; i++)
         xorcast_bundle_destroy(s->bundles[i]);
+    placed_close(s->context, &s->placed);
     xorcast_context_destroy(s->context);
     model_free(&s->old);
     model_free(&s->new);
     model_free(&s->live);
+}
+
+/* Leaves the weights in `live`, whatever comes of it. */
+static xorcast_status apply(scene *s, const test_bytes *delta, xorcast_delta_info *info) {
+    const xorcast_source source = test_source(delta);
+    const xorcast_status status = xorcast_delta_apply(s->placed.bundle, &source, info);
+    placed_get(s->context, &s->placed);
+    return status;
 }
 
 static void encode_case(scene *s, size_t i, test_bytes *out) {
@@ -142,7 +161,7 @@ static void encode_case(scene *s, size_t i, test_bytes *out) {
 /* ---- Files ---- */
 
 static void path_of(const char *name, char path[1024]) {
-    snprintf(path, 1024, "%s%s.delta", FOLDER, name);
+    snprintf(path, 1024, "%s%s.delta", folder(), name);
 }
 
 static void read_golden(const char *name, test_bytes *out) {
@@ -236,8 +255,7 @@ static void test_good(void **state) {
             assert_int_equal(kept.count, now.count);
             assert_memory_equal(kept.bytes, now.bytes, now.count);
         }
-        const xorcast_source source = test_source(&kept);
-        assert_int_equal(xorcast_delta_apply(s.bundles[2], &source, &info), XORCAST_OK);
+        assert_int_equal(apply(&s, &kept, &info), XORCAST_OK);
         assert_true(model_equal(&s.new, &s.live));
         assert_int_equal(info.format_version, 1);
         assert_string_equal(info.base.run, cases[i].run != NULL ? cases[i].run : "");
@@ -427,7 +445,7 @@ static const struct {
 
 static void make_bad(void) {
     char path[1024];
-    snprintf(path, sizeof path, "%sbad.txt", FOLDER);
+    snprintf(path, sizeof path, "%sbad.txt", folder());
     FILE *table = fopen(path, "w");
     assert_non_null(table);
     for (size_t i = 0; i < BAD; i++) {
@@ -456,8 +474,7 @@ static void check_bad(scene *s, const char *name, const char *status_name, const
     test_bytes kept = {0};
     xorcast_error error;
     read_golden(name, &kept);
-    const xorcast_source source = test_source(&kept);
-    const xorcast_status status = xorcast_delta_apply(s->bundles[2], &source, NULL);
+    const xorcast_status status = apply(s, &kept, NULL);
     xorcast_last_error(s->context, &error);
     if (strcmp(xorcast_status_name(status), status_name) != 0 || strstr(error.text, words) == NULL)
         print_message("%s: %s: %s\n", name, xorcast_status_name(status), error.text);
@@ -477,7 +494,7 @@ static void test_bad(void **state) {
     read_golden("lz4", &good);
     if (making())
         make_bad();
-    snprintf(path, sizeof path, "%sbad.txt", FOLDER);
+    snprintf(path, sizeof path, "%sbad.txt", folder());
     FILE *table = fopen(path, "r");
     assert_non_null(table);
     while (fgets(line, sizeof line, table) != NULL) {
@@ -489,8 +506,8 @@ static void test_bad(void **state) {
     }
     fclose(table);
     assert_int_equal(lines, BAD);
-    const xorcast_source source = test_source(&good); /* and the bundle is as good as before */
-    assert_int_equal(xorcast_delta_apply(s.bundles[2], &source, NULL), XORCAST_OK);
+    /* and the bundle is as good as before */
+    assert_int_equal(apply(&s, &good, NULL), XORCAST_OK);
     assert_true(model_equal(&s.new, &s.live));
     test_bytes_free(&good);
     scene_close(&s);

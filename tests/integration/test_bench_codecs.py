@@ -16,8 +16,8 @@ from test_bounds import tensors_of, WIDTHS
 
 OF_THE_FORMAT = ("raw", "lz4", "snappy", "lz4+zstd", "snappy+zstd", "gap", "gap+old", "auto",
                  "auto+old")
-COMPARED = ("lz4hc", "zstd 1", "zstd 3", "zstd 19", "tensor zstd", "index+value", "gaps zstd",
-            "coo zstd")
+COMPARED = ("lz4hc", "zstd 1", "zstd 3", "zstd 19", "tensor zstd", "liblz4+zstd", "index+value",
+            "gaps zstd", "coo zstd")
 SLOW = ("lz4hc", "zstd 19")
 PHASES = ("encode", "stage", "commit")
 SVG = "{http://www.w3.org/2000/svg}"

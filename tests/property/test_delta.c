@@ -2,7 +2,7 @@
  * the element width, length, density, codec, second pass, chunk size and number of threads; the
  * bytes of a delta depend on none of the last; a fold is its chain; boxes, strides and ranks make
  * no difference; and the digest sees what sums and XORs would not. Seeded: the seed is printed,
- * XORCAST_SEED sets it. */
+ * XORCAST_SEED sets it. With XORCAST_TEST_DEVICE most weights lie in memory of that device. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "base/bytes.h"
-#include "support/model.h"
+#include "support/device_model.h"
 #include "support/expect_status.h"
 
 #define KIB UINT64_C(1024)
@@ -80,26 +80,29 @@ typedef struct shape_case {
     uint64_t chunk_bytes;
 } shape_case;
 
-static void encode(xorcast_context *context, const model *old, const model *new,
-                   const shape_case *c, uint64_t order, test_bytes *out, xorcast_delta_info *info) {
+static void encode(xorcast_context *context, model *old, model *new, const shape_case *c,
+                   uint64_t order, test_bytes *out, xorcast_delta_info *info) {
     xorcast_delta_options options = XORCAST_DELTA_OPTIONS_INIT;
     const xorcast_sink sink = test_sink(out);
+    placed_model a, b;
     options.encoding.codec = c->codec;
     options.encoding.second_pass = c->second_pass;
-    xorcast_bundle *a = model_bundle(context, old, c->chunk_bytes, order);
-    xorcast_bundle *b = model_bundle(context, new, c->chunk_bytes, order + 1);
+    placed_open(context, &a, old, c->chunk_bytes, order);
+    placed_open(context, &b, new, c->chunk_bytes, order + 1);
     out->count = 0;
-    must(context, xorcast_delta_encode(a, b, &options, &sink, info));
-    xorcast_bundle_destroy(a);
-    xorcast_bundle_destroy(b);
+    must(context, xorcast_delta_encode(a.bundle, b.bundle, &options, &sink, info));
+    placed_close(context, &a);
+    placed_close(context, &b);
 }
 
-static void apply(xorcast_context *context, const model *live, uint64_t chunk_bytes,
+static void apply(xorcast_context *context, model *live, uint64_t chunk_bytes,
                   const test_bytes *delta, xorcast_delta_info *info) {
-    xorcast_bundle *bundle = model_bundle(context, live, chunk_bytes, 77);
+    placed_model placed;
+    placed_open(context, &placed, live, chunk_bytes, 77);
     const xorcast_source source = test_source(delta);
-    must(context, xorcast_delta_apply(bundle, &source, info));
-    xorcast_bundle_destroy(bundle);
+    must(context, xorcast_delta_apply(placed.bundle, &source, info));
+    placed_get(context, &placed);
+    placed_close(context, &placed);
 }
 
 static void check_info(const model *old, const model *new, const xorcast_delta_info *made,
@@ -120,7 +123,7 @@ static void check_info(const model *old, const model *new, const xorcast_delta_i
 static void round_trip(uint32_t w, int density, const shape_case *c) {
     model old, new, live;
     xorcast_delta_info made, applied;
-    xorcast_context *context = test_context(c->threads);
+    xorcast_context *context = test_weights_context(c->threads);
     lengths_model(&old, widths[w], dtypes[w], c->chunk_bytes);
     lengths_model(&new, widths[w], dtypes[w], c->chunk_bytes);
     lengths_model(&live, widths[w], dtypes[w], c->chunk_bytes);
@@ -172,7 +175,7 @@ static void test_threads_and_order_do_not_matter(void **state) {
             xorcast_delta_info info;
             for (unsigned i = 0; i < 3; i++) {
                 const shape_case c = {codec, pass, thread_counts[i], 16 * KIB};
-                xorcast_context *context = test_context(thread_counts[i]);
+                xorcast_context *context = test_weights_context(thread_counts[i]);
                 encode(context, &old, &new, &c, 100 * i, i == 0 ? &first : &other, &info);
                 xorcast_context_destroy(context);
                 if (i == 0)
@@ -189,11 +192,11 @@ static void test_threads_and_order_do_not_matter(void **state) {
 
 /* ---- Which codec is smallest ---- */
 
-static uint64_t size_of(const model *old, const model *new, uint32_t codec, uint32_t pass) {
+static uint64_t size_of(model *old, model *new, uint32_t codec, uint32_t pass) {
     const shape_case c = {codec, pass, 2, 64 * KIB};
     test_bytes delta = {0};
     xorcast_delta_info info;
-    xorcast_context *context = test_context(2);
+    xorcast_context *context = test_weights_context(2);
     encode(context, old, new, &c, 5, &delta, &info);
     xorcast_context_destroy(context);
     test_bytes_free(&delta);
@@ -298,7 +301,7 @@ static void fold_steps(uint32_t codec, uint32_t pass, uint64_t chunk_bytes, uint
     test_bytes deltas[STEPS] = {{0}}, direct = {0}, folded = {0};
     xorcast_source sources[STEPS];
     xorcast_delta_info info, folded_info;
-    xorcast_context *context = test_context(threads);
+    xorcast_context *context = test_weights_context(threads);
     for (unsigned i = 0; i <= STEPS; i++) {
         model_create(&versions[i], seed);
         if (i == 0)
@@ -347,7 +350,7 @@ static void test_there_and_back_folds_to_nothing(void **state) {
     model old, new;
     test_bytes deltas[2] = {{0}}, folded = {0};
     xorcast_delta_info info;
-    xorcast_context *context = test_context(2);
+    xorcast_context *context = test_weights_context(2);
     const xorcast_sink sink = test_sink(&folded);
     model_create(&old, seed);
     model_create(&new, seed);
@@ -377,7 +380,7 @@ static void test_tensor_larger_than_a_group(void **state) {
     model *const all[] = {&old, &new, &live};
     test_bytes delta = {0};
     xorcast_delta_info info;
-    xorcast_context *context = test_context(2);
+    xorcast_context *context = test_weights_context(2);
     for (unsigned i = 0; i < 3; i++) {
         memset(all[i], 0, sizeof *all[i]);
         all[i]->random = seed;
@@ -400,7 +403,7 @@ static void test_one_byte_costs_little(void **state) {
     model old, new;
     test_bytes delta = {0};
     xorcast_delta_info info;
-    xorcast_context *context = test_context(2);
+    xorcast_context *context = test_weights_context(2);
     model_create(&old, seed);
     model_create(&new, seed);
     model_step(&new, seed, 0);

@@ -144,3 +144,31 @@ bool device_model_equal(xorcast_context *context, const model *device, const mod
     }
     return equal;
 }
+
+bool test_on_device(void) {
+    return getenv("XORCAST_TEST_DEVICE") != NULL;
+}
+
+xorcast_context *test_weights_context(uint32_t threads) {
+    return test_on_device() ? test_device_context(threads) : test_context(threads);
+}
+
+void placed_open(xorcast_context *context, placed_model *placed, model *m, uint64_t chunk_bytes,
+                 uint64_t seed) {
+    placed->host = m;
+    if (test_on_device())
+        device_model_create(context, &placed->device, m);
+    placed->bundle =
+        model_bundle(context, test_on_device() ? &placed->device : m, chunk_bytes, seed);
+}
+
+void placed_get(xorcast_context *context, placed_model *placed) {
+    if (test_on_device())
+        device_model_get(context, &placed->device, placed->host);
+}
+
+void placed_close(xorcast_context *context, placed_model *placed) {
+    xorcast_bundle_destroy(placed->bundle);
+    if (test_on_device())
+        device_model_free(context, &placed->device);
+}

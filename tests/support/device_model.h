@@ -21,6 +21,20 @@ void device_model_get(xorcast_context *context, const model *from, model *to);
 /* Whether the device holds the bytes of `host`. */
 bool device_model_equal(xorcast_context *context, const model *device, const model *host);
 
+/* Tests of weights wherever they lie: on the host, or, with XORCAST_TEST_DEVICE, in memory of that
+ * device, as copies of a model on the host. */
+bool test_on_device(void);
+xorcast_context *test_weights_context(uint32_t threads);
+typedef struct placed_model {
+    model *host, device;
+    xorcast_bundle *bundle;
+} placed_model;
+void placed_open(xorcast_context *context, placed_model *placed, model *m, uint64_t chunk_bytes,
+                 uint64_t seed);
+/* The weights as they are now, into the model on the host. */
+void placed_get(xorcast_context *context, placed_model *placed);
+void placed_close(xorcast_context *context, placed_model *placed);
+
 /* Memory of the context's device. XORCAST_TEST_SPREAD puts it on another device too: "turns", every
  * other time; "halves", of eight times four; "all". */
 void *device_memory(xorcast_context *context, uint64_t bytes);
