@@ -127,11 +127,13 @@ static void print_gpu(const cli_codecs *c) {
     for (uint32_t i = 0; i < c->count; i++)
         if (!c->rows[i].compared)
             print_gpu_row(c, &c->rows[i]);
-    printf("A step costs a GPU its launches and waits however small it is: hence the copies, more\n"
-           "with --bytes. Both versions are read at %s of weights at best. Stage takes what the\n"
-           "publisher has logged in host memory, as over a link; from GPU to GPU in one process\n"
-           "takes less. Snappy is encoded by the CPU, and decoded there.\n",
-           cli_rate((double)c->gpu.rates.memory / 2, 1e9).text);
+    printf(
+        "A step costs a GPU its launches and waits however small it is: hence the copies, more\n"
+        "with --bytes. Both versions are read at %s of weights at best, and encode ends when\n"
+        "the publisher has the bytes in host memory, hashed. Stage takes them from there, as over\n"
+        "a link; from GPU to GPU in one process takes less. Snappy is encoded by the CPU, and\n"
+        "decoded there.\n",
+        cli_rate((double)c->gpu.rates.memory / 2, 1e9).text);
     if (copies_meet(c))
         printf("Groups of %s hold several copies here, and zstd finds one in another.\n",
                cli_bytes(GROUP_BYTES).text);

@@ -17,7 +17,7 @@
 #define BOTTOM 500.0
 #define PANEL_WIDTH 465.0
 #define LETTER 6.2 /* width of one, about, at the size of labels */
-#define BOLD 6.9
+#define BOLD 7.4
 #define LINE 13.0
 
 static const char style[] =
