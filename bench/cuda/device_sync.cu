@@ -5,14 +5,14 @@
  * checked by a full scan. One JSON line a setting; medians.
  *
  *     device_sync [--bytes N] [--rounds N] [--small N | --many N] [--in-host] [--setting NAME]
- *                 [--gpus 1|2 | --spread halves|turns] [--link inproc|tcp] [--threads N] [--worst]
+ *                 [--gpus 1|2 | --spread halves|turns|columns] [--link inproc|tcp] [--threads N] [--worst]
  *                 [--beside] [--gap [--old-weights]]
  *
  * --small: so many tensors of 40 bytes beside the large ones; --many: so many tensors, of a
  * fiftieth to twice the mean, and no others; --in-host: the shadow in pinned host memory; --gpus 2:
  * the sampler's weights on GPU 1; --spread: both have their weights on two GPUs, the first half of
- * the tensors on one and the second on the other, or in turns, and read_both is of both GPUs at
- * once; --worst: the slowest round of each phase too; --beside: stage beside a loop of matrix
+ * the tensors on one and the second on the other, or in turns, or of each tensor the left columns
+ * on one and the right ones on the other, and read_both is of both GPUs at once; --worst: the slowest round of each phase too; --beside: stage beside a loop of matrix
  * products on the sampler's GPU, and what it costs the loop; --gap: the gap codec, encoded by the
  * GPU; --old-weights: and beside the old weights. trainer_beyond_bytes is what the publisher has of
  * the GPU besides its shadow: output buffers and blocks kept for subscribers of the process are in
@@ -31,6 +31,7 @@
 
 #define TENSOR_BYTES (64ull << 20)
 #define SMALL_BYTES 40ull
+#define COLUMN_BYTES 4096ull /* of a row, on each of two GPUs */
 #define DEADLINE_MS 60000
 #define AUDIT_BUDGET_MS 2
 
@@ -176,7 +177,7 @@ typedef struct part {
 
 typedef struct weights {
     std::vector<part> parts;
-    std::vector<uint8_t *> at;
+    std::vector<uint8_t *> at, right; /* right: the other columns, or NULL */
     std::vector<uint64_t> bytes;
     uint64_t total, stretch; /* changes come in such stretches */
 } weights;
@@ -193,9 +194,16 @@ static std::vector<uint64_t> tensor_bytes(const options *o) {
     return all;
 }
 
+/* By columns of rows of two boxes. */
+static bool is_split(uint64_t bytes, const options *o) {
+    return strcmp(o->spread, "columns") == 0 && bytes % (2 * COLUMN_BYTES) == 0;
+}
+
 /* Where a tensor goes that begins `before` bytes behind the first. */
 static size_t part_of(const weights *w, size_t tensor, uint64_t before, const options *o) {
     if (w->parts.size() == 1)
+        return 0;
+    if (strcmp(o->spread, "columns") == 0)
         return 0;
     return strcmp(o->spread, "turns") == 0 ? tensor % 2 : before >= o->bytes / 2;
 }
@@ -218,9 +226,12 @@ static void make_weights(weights *w, int gpu, const options *o) {
     uint64_t before = 0;
     for (size_t i = 0; i < w->bytes.size(); before += w->bytes[i++]) {
         places.push_back(part_of(w, i, before, o));
-        part *p = &w->parts[places[i]];
-        p->bytes += w->bytes[i];
-        p->changing += w->bytes[i] == SMALL_BYTES ? 0 : w->bytes[i];
+        const uint64_t bytes = is_split(w->bytes[i], o) ? w->bytes[i] / 2 : w->bytes[i];
+        for (size_t k = 0; k < (bytes < w->bytes[i] ? 2 : 1); k++) {
+            part *p = &w->parts[places[i] + k];
+            p->bytes += bytes;
+            p->changing += bytes == SMALL_BYTES ? 0 : bytes;
+        }
     }
     for (part &p : w->parts) {
         make_part(&p);
@@ -228,8 +239,12 @@ static void make_weights(weights *w, int gpu, const options *o) {
     }
     std::vector<uint64_t> used(w->parts.size(), 0);
     for (size_t i = 0; i < w->bytes.size(); i++) {
+        const bool split = is_split(w->bytes[i], o);
         w->at.push_back(w->parts[places[i]].memory + used[places[i]]);
-        used[places[i]] += w->bytes[i];
+        w->right.push_back(split ? w->parts[1].memory + used[1] : NULL);
+        used[places[i]] += split ? w->bytes[i] / 2 : w->bytes[i];
+        if (split)
+            used[1] += w->bytes[i] / 2;
     }
 }
 
@@ -246,14 +261,21 @@ static xorcast_bundle *make_bundle(xorcast_context *context, const weights *w,
     for (size_t i = 0; i < w->at.size(); i++) {
         char name[32];
         snprintf(name, sizeof name, "t%08zu", i);
-        const uint64_t shape[1] = {w->bytes[i] / 2};
+        const bool split = w->right[i] != NULL;
+        const uint64_t rows = w->bytes[i] / (2 * COLUMN_BYTES);
+        const uint64_t shape[2] = {split ? rows : w->bytes[i] / 2, 2 * COLUMN_BYTES / 2};
+        const xorcast_box boxes[2] = {
+            {0, rows, 0, COLUMN_BYTES, w->at[i], COLUMN_BYTES, 0},
+            {0, rows, COLUMN_BYTES, COLUMN_BYTES, w->right[i], COLUMN_BYTES, 0}};
         xorcast_tensor tensor = XORCAST_TENSOR_INIT;
         tensor.name = name;
         tensor.dtype = "BF16";
         tensor.shape = shape;
-        tensor.rank = 1;
+        tensor.rank = split ? 2 : 1;
         tensor.bytes = w->bytes[i];
-        tensor.data = w->at[i];
+        tensor.data = split ? NULL : w->at[i];
+        tensor.boxes = boxes;
+        tensor.box_count = split ? 2 : 0;
         tensor.memory_kind = XORCAST_MEMORY_DEVICE;
         MUST(xorcast_bundle_add(bundle, &tensor));
     }
