@@ -29,7 +29,6 @@ FOLDERS = {
     "ship": {"base"},
     "publish": {"base", "backend", "bundle", "codec", "checkpoint", "frame", "delta", "ship"},
     "subscribe": {"base", "backend", "bundle", "codec", "checkpoint", "frame", "delta", "ship"},
-    "bridge": {"base", "bundle", "codec", "frame", "delta", "checkpoint"},
 }
 # Single includes that cross those lines, each with its reason.
 CROSSINGS = {
@@ -40,7 +39,6 @@ CROSSINGS = {
 SYSTEMS = (
     ("CUDA", r"(cuda\w*\.h|nv|cub/|cooperative_groups)",
      ("src/backend/cuda", "tests/gpu", "bench/cuda")),
-    ("UCX", r"(ucp|ucs|uct)/", ("src/ship/ucx",)),
 )
 PUBLIC_ONLY = ("cli", "demo", "examples", "bench")
 

@@ -61,22 +61,6 @@ static turns make_turns(const step &s, const std::vector<xci_cuda_block> &blocks
     return t;
 }
 
-/* Once: it consumes its blocks. */
-static double prepare_ms(const xci_cuda_block_call &call) {
-    float ms;
-    cudaEvent_t begin, end;
-    CUDA(cudaEventCreate(&begin));
-    CUDA(cudaEventCreate(&end));
-    CUDA(cudaEventRecord(begin));
-    CUDA(xci_cuda_prepare(&call, nullptr));
-    CUDA(cudaEventRecord(end));
-    CUDA(cudaEventSynchronize(end));
-    CUDA(cudaEventElapsedTime(&ms, begin, end));
-    CUDA(cudaEventDestroy(begin));
-    CUDA(cudaEventDestroy(end));
-    return ms;
-}
-
 static void measure(const model &m, const uint8_t *weights, uint8_t *masks, unsigned rounds) {
     step s = make_step(m);
     const std::vector<xci_cuda_block> blocks = lz4_blocks(s);
@@ -85,7 +69,8 @@ static void measure(const model &m, const uint8_t *weights, uint8_t *masks, unsi
     call.blocks = table;
     call.count = blocks.size();
     const double check_ms = median_ms(rounds, [&] { CUDA(xci_cuda_check(&call, nullptr)); });
-    const double listed_ms = prepare_ms(call);
+    /* Once: it consumes its blocks. */
+    const double listed_ms = once_ms([&] { CUDA(xci_cuda_prepare(&call, nullptr)); });
     write_masks(m, masks, weights);
     const turns t = make_turns(s, blocks, table, masks);
     const double masks_ms = median_ms(rounds, [&] {

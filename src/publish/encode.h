@@ -45,7 +45,6 @@ void xci_piece_cover(xci_piece *piece, const xci_segment *segments, uint32_t seg
 
 /* What else becomes of the old side. */
 typedef enum xci_old_side {
-    XCI_OLD_KEEP,
     XCI_OLD_DIGEST, /* all its terms are summed up */
     XCI_OLD_MOVE    /* becomes new, chunk by chunk; old_bundle lies in one piece in host memory */
 } xci_old_side;

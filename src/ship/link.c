@@ -35,6 +35,23 @@ bool xci_name_is_valid(const char *name) {
     return true;
 }
 
+xorcast_status xci_name_check(xorcast_context *context, const char *name) {
+    if (!xci_name_is_valid(name))
+        FAIL(context, XORCAST_BAD_ARGUMENT,
+             "\"%.255s\" cannot name an object; names are 1 to 255 bytes of a-z, 0-9, /, . and -",
+             name == NULL ? "" : name);
+    return XORCAST_OK;
+}
+
+xorcast_status xci_request_check(xorcast_context *context, const char *name, unsigned outstanding,
+                                 const char *url) {
+    TRY(xci_name_check(context, name));
+    if (outstanding == XCI_PIPELINE)
+        FAIL(context, XORCAST_BAD_STATE, "%d requests are outstanding at %s; receive a reply first",
+             XCI_PIPELINE, url);
+    return XORCAST_OK;
+}
+
 xci_host_options xci_host_options_or_defaults(const xci_host_options *options) {
     xci_host_options result = {0, 0, false};
     if (options != NULL)

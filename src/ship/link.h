@@ -96,6 +96,11 @@ xorcast_status xci_link_find(xorcast_context *context, const char *url, const xc
 
 /* Whether a string is a name of an object. */
 bool xci_name_is_valid(const char *name);
+/* BAD_ARGUMENT that says what a name is, or OK. */
+xorcast_status xci_name_check(xorcast_context *context, const char *name);
+/* Whether a peer of the host at `url` that waits for so many replies may ask for this one. */
+xorcast_status xci_request_check(xorcast_context *context, const char *name, unsigned outstanding,
+                                 const char *url);
 /* Options with defaults in place of zeros. */
 xci_host_options xci_host_options_or_defaults(const xci_host_options *options);
 

@@ -120,10 +120,7 @@ static xorcast_status add_entry(xci_store *store, const char *name, uint64_t has
 }
 
 xorcast_status xci_store_put(xci_store *store, const char *name, xci_blob *blob) {
-    if (!xci_name_is_valid(name))
-        FAIL(store->context, XORCAST_BAD_ARGUMENT,
-             "\"%.255s\" cannot name an object; names are 1 to 255 bytes of a-z, 0-9, /, . and -",
-             name == NULL ? "" : name);
+    TRY(xci_name_check(store->context, name));
     const uint64_t hash = hash_name(name);
     xorcast_status status = XORCAST_OK;
     xci_blob *replaced = NULL;

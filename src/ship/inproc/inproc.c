@@ -290,14 +290,7 @@ static xorcast_status link_is_down(xci_peer *peer) {
 static xorcast_status peer_request(xci_peer *peer, const char *name, uint64_t limit_bytes,
                                    uint64_t deadline_ns) {
     (void)deadline_ns; /* asking waits for nothing */
-    if (!xci_name_is_valid(name))
-        FAIL(peer->context, XORCAST_BAD_ARGUMENT,
-             "\"%.255s\" cannot name an object; names are 1 to 255 bytes of a-z, 0-9, /, . and -",
-             name == NULL ? "" : name);
-    if (peer->asked_count == XCI_PIPELINE)
-        FAIL(peer->context, XORCAST_BAD_STATE,
-             "%d requests are outstanding at %s; receive a reply first", XCI_PIPELINE,
-             peer->host->url);
+    TRY(xci_request_check(peer->context, name, peer->asked_count, peer->host->url));
     pthread_mutex_lock(&peer->host->lock);
     const bool closed = peer->host->closed;
     pthread_mutex_unlock(&peer->host->lock);

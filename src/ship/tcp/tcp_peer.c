@@ -354,14 +354,7 @@ xorcast_status xci_tcp_peer_open(xorcast_context *context, const char *url, bool
 xorcast_status xci_tcp_peer_request(xci_peer *peer, const char *name, uint64_t limit_bytes,
                                     uint64_t deadline_ns) {
     TRY(check_usable(peer));
-    if (!xci_name_is_valid(name))
-        FAIL(peer->context, XORCAST_BAD_ARGUMENT,
-             "\"%.255s\" cannot name an object; names are 1 to 255 bytes of a-z, 0-9, /, . and -",
-             name == NULL ? "" : name);
-    if (peer->asked_count == XCI_PIPELINE)
-        FAIL(peer->context, XORCAST_BAD_STATE,
-             "%d requests are outstanding at %s; receive a reply first", XCI_PIPELINE,
-             peer->address);
+    TRY(xci_request_check(peer->context, name, peer->asked_count, peer->address));
     xci_wire_request get = {.version = peer->version, .type = XCI_WIRE_GET, .number = limit_bytes};
     memcpy(get.name, name, strlen(name) + 1);
     const xorcast_status status = send_request(peer, &get, deadline_ns);

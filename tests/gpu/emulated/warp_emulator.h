@@ -201,30 +201,26 @@ static inline uint64_t __umul64hi(uint64_t a, uint64_t b) {
 template <typename T> static inline T __ldcg(const T *at) {
     return *at;
 }
-template <typename T> static inline T atomicAdd(T *at, T v) {
+/* Fibers change hands at shuffles and barriers only. */
+template <typename T> static inline T emulated_exchange(T *at, T next) {
     const T before = *at;
-    *at += v;
+    *at = next;
     return before;
+}
+template <typename T> static inline T atomicAdd(T *at, T v) {
+    return emulated_exchange(at, (T)(*at + v));
 }
 template <typename T> static inline T atomicXor(T *at, T v) {
-    const T before = *at;
-    *at ^= v;
-    return before;
+    return emulated_exchange(at, (T)(*at ^ v));
 }
 template <typename T> static inline T atomicOr(T *at, T v) {
-    const T before = *at;
-    *at |= v;
-    return before;
+    return emulated_exchange(at, (T)(*at | v));
 }
 template <typename T> static inline T atomicMin(T *at, T v) {
-    const T before = *at;
-    *at = min(before, v);
-    return before;
+    return emulated_exchange(at, min(*at, v));
 }
 template <typename T> static inline T atomicMax(T *at, T v) {
-    const T before = *at;
-    *at = max(before, v);
-    return before;
+    return emulated_exchange(at, max(*at, v));
 }
 
 /* A device of two processors that each hold two blocks: enough for blocks to wait for others. */
