@@ -95,8 +95,12 @@ xorcast_status xci_stage_claim(xorcast_context *context, const char *path, bool 
     bool taken = false;
     TRY(check_stage(context, stage));
     TRY(xci_io_make_folder(context, stage));
-    TRY(xci_io_open_folder(context, stage, true, &claim));
-    xorcast_status status = xci_io_lock(context, claim, stage, true, deadline_ns, &lock);
+    *claim_out = -1;
+    xorcast_status status = xci_io_open_folder(context, stage, true, &claim);
+    if (status == XORCAST_NOT_FOUND) /* its owner removed it just now */
+        return XORCAST_OK;
+    TRY(status);
+    status = xci_io_lock(context, claim, stage, true, deadline_ns, &lock);
     if (status == XORCAST_OK &&
         (lock == XCI_LOCK_HELD || (lock == XCI_LOCK_MISSING && !only_proven)))
         status = take_over(context, path, directory, stage, claim, &taken);
@@ -105,7 +109,6 @@ xorcast_status xci_stage_claim(xorcast_context *context, const char *path, bool 
         return XORCAST_OK;
     }
     xci_io_close(claim);
-    *claim_out = -1;
     return status;
 }
 

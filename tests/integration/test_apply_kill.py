@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Kills `xorcast apply` with SIGKILL and looks at what it leaves.
+"""Kills `xorcast apply` with SIGKILL and looks at what it leaves; then lets many run at once.
 
 First at every single call that changes the file system (a small shared object, loaded before libc,
 counts them), then at random times. Whatever the moment: the next command on the checkpoint, here
 `check`, finds it wholly old or wholly new, byte for byte and without a file too many, and an apply
-of the same delta then works, or says that the checkpoint is no longer the old one.
+of the same delta then works, or says that the checkpoint is no longer the old one. Applies and
+checks of one checkpoint that run at once, some of them killed, each find it whole.
 
 Needs XORCAST, the built tool, and CC, a C compiler.
 """
@@ -24,6 +25,7 @@ XORCAST = os.environ["XORCAST"]
 CC = os.environ.get("CC", "cc")
 SEED = 20
 RANDOM_KILLS = 40
+ROUNDS = 60
 BASE_MISMATCH, LAYOUT_MISMATCH = 30, 33
 
 SHIM = r"""
@@ -187,6 +189,32 @@ def kill_at_times(case, place, old_path, delta, old, new, rng):
           f"{states.count('old')} times old, {states.count('new')} times new", flush=True)
 
 
+def all_at_once(case, place, old_path, new_path, rng):
+    """There and back by several processes: each does its work, or finds the other version."""
+    work, there, back = f"{place}/work", f"{place}/there", f"{place}/back"
+    for delta, (a, b) in ((there, (old_path, new_path)), (back, (new_path, old_path))):
+        check(tool("diff", a, b, "-o", delta).returncode == 0, f"{case}: diff")
+    fresh(old_path, work)
+    versions, seen = (tree(old_path), tree(new_path)), {}
+    for _ in range(ROUNDS):
+        running = [subprocess.Popen([XORCAST, rng.choice(("apply", "apply", "check")), work,
+                                     rng.choice((there, back)), "-q"], stderr=subprocess.PIPE)
+                   for _ in range(rng.randint(2, 6))]
+        time.sleep(rng.uniform(0, 0.02))
+        for process in running:
+            if rng.random() < 0.2:
+                process.kill()
+        for process in running:
+            text = process.communicate(timeout=60)[1]
+            code = process.returncode
+            seen[code] = seen.get(code, 0) + 1
+            check(code in (0, -signal.SIGKILL, BASE_MISMATCH, LAYOUT_MISMATCH),
+                  f"{case}: {process.args[1]} at once: {code}, {text}")
+        tool("check", work, there)
+        check(tree(work) in versions, f"{case}: neither old nor new")
+    print(f"{case}: {ROUNDS} times some at once: exit codes {seen}", flush=True)
+
+
 def main():
     rng = random.Random(SEED)
     with tempfile.TemporaryDirectory(prefix="xorcast-kill-") as top:
@@ -209,6 +237,7 @@ def main():
                 check(made.returncode == 0, f"{case}: diff: {made.stderr}")
                 old, new = tree(old_path), tree(new_path)
                 if size == small:
+                    all_at_once(case, f"{place}/in", old_path, new_path, rng)
                     kill_at_calls(case, f"{place}/in", shim, old_path, delta, old, new)
                 else:
                     kill_at_times(case, f"{place}/in", old_path, delta, old, new, rng)
