@@ -3,7 +3,7 @@
  * a subscriber of this process on the same GPU. Every version is compared by a full scan. One JSON
  * line a form; medians of the steps but the first.
  *
- *     grown [--bytes 16e9] [--steps 5] [--lr 1e-6] [--heavy] [bf16 fp8 nvfp4]
+ *     grown [--bytes 4e9] [--steps 3] [--lr 1e-6] [--heavy] [bf16 fp8 nvfp4]
  *
  * The GPU needs three times the bytes, and what publisher and subscriber take beside. */
 #include "cuda/arguments.h"
@@ -178,8 +178,8 @@ static void measure(const gen_run *run, const char *dtype, const form *f, unsign
 }
 
 int main(int argc, char **argv) {
-    uint64_t bytes = 16000000000;
-    unsigned steps = 5;
+    uint64_t bytes = 4000000000;
+    unsigned steps = 3;
     const char *rate = "1e-6";
     bool heavy = false;
     const argument options[] = {{"--bytes", ARGUMENT_BYTES, &bytes},

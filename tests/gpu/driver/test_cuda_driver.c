@@ -1,7 +1,7 @@
 /* How the CUDA backend speaks to the driver's Decompression Engine (backend/cuda/cuda_engine.c),
- * against a stand-in for the calls of driver and runtime that it makes: attributes by driver version,
- * memory of a pool with the flag for the engine, and a batch that is decoded by liblz4 once all that
- * a driver may ask for is right. Needs the toolkit's headers, and no GPU. */
+ * against a stand-in for the calls of driver and runtime: attributes by version of the driver,
+ * memory of a pool with the flag for the engine, and a batch that liblz4 decodes once all
+ * that a driver may ask for is right. Needs the headers of the toolkit, and no GPU. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
