@@ -16,7 +16,7 @@
 #define XCI_LINE 64u
 #define XCI_LINE_WORDS 8u
 #define XCI_ENCODE_BATCH 16u
-#define XCI_AHEAD 4096u /* bytes between prefetch and use */
+#define XCI_AHEAD 2048u /* bytes between prefetch and use */
 #define XCI_CHUNK_LINES ((1u << 20) / XCI_LINE)
 
 /* A hint: the address may lie beyond the chunk, where the next one usually is. */
