@@ -454,6 +454,23 @@ static void check_ready(const xci_backend *backend, const chunk *c, uint32_t cod
     unguard(weights);
 }
 
+/* Once more, with old becoming new: the same block, though it is read while bytes move. */
+static void check_move(const xci_backend *backend, const chunk *c, xci_encode_job job) {
+    guarded block = guard(c->n + XCI_BLOCK_SLACK, 0), moved = guard(c->n, below(9));
+    const xci_encode_job still = job;
+    memcpy(moved.at, c->old_bytes.at, c->n);
+    job.old_bytes = job.move = moved.at;
+    job.block = block.at;
+    backend->encode(&job, 1);
+    assert_memory_equal(moved.at, c->new_bytes.at, c->n);
+    assert_int_equal(job.block_codec, still.block_codec);
+    assert_int_equal(job.block_bytes, still.block_bytes);
+    assert_memory_equal(job.block, still.block, still.block_bytes);
+    assert_digest(job.change, still.change);
+    unguard(block);
+    unguard(moved);
+}
+
 static void check_encode(const xci_backend *backend, const chunk *c, uint32_t codec) {
     const counts wanted = reference_counts(c->mask.at, c->n, c->element_bytes);
     guarded block = guard(c->n + XCI_BLOCK_SLACK, 0);
@@ -490,6 +507,7 @@ static void check_encode(const xci_backend *backend, const chunk *c, uint32_t co
         if (job.block_codec != XORCAST_CODEC_SNAPPY)
             check_ready(backend, c, job.block_codec, job.block, job.block_bytes);
     }
+    check_move(backend, c, job);
     free(old_bytes);
     free(new_bytes);
     unguard(block);
@@ -573,6 +591,29 @@ static void test_at_raw_size(void **state) {
             check_encode(&xci_backend_cpu, &c, XORCAST_CODEC_SNAPPY);
             free_chunk(&c);
         }
+}
+
+/* Blocks that become raw at their very end, or just not: old must not have moved before that is
+ * sure, or its mask is lost. */
+static void test_raw_after_all(void **state) {
+    (void)state;
+    uint32_t raw = 0;
+    for (uint32_t runs = 0; runs < 110; ++runs) {
+        chunk c = make_chunk(FULL, 65536, 2);
+        for (uint32_t i = 0; i < runs * 8; ++i) {
+            const uint32_t at = i / 8 * 80 + 60 + i % 8;
+            c.mask.at[at] = 0;
+            c.new_bytes.at[at] = c.old_bytes.at[at];
+        }
+        for (int level = 0; level < XCI_CPU_LEVELS; ++level)
+            if (xci_cpu_backend_at((xci_cpu_level)level) != NULL)
+                check_encode(xci_cpu_backend_at((xci_cpu_level)level), &c, XORCAST_CODEC_LZ4);
+        uint8_t block[65536 + 1024], copied[65536];
+        mark_copies(c.mask.at, c.n, true, copied);
+        raw += reference_lz4(c.mask.at, c.n, copied, block) >= c.n;
+        free_chunk(&c);
+    }
+    assert_in_range(raw, 20, 90);
 }
 
 /* A batch is as its jobs one by one; a tied result would hide one that is skipped. */
@@ -907,12 +948,19 @@ static void test_digest_sees(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_short_lengths), cmocka_unit_test(test_chunk_lengths),
-        cmocka_unit_test(test_largest_chunk), cmocka_unit_test(test_ends_of_blocks),
-        cmocka_unit_test(test_at_raw_size),   cmocka_unit_test(test_batch),
-        cmocka_unit_test(test_find),          cmocka_unit_test(test_mutated_blocks),
-        cmocka_unit_test(test_attacks),       cmocka_unit_test(test_wrong_codec_or_size),
-        cmocka_unit_test(test_digest_sees),   cmocka_unit_test(test_batches_of_blocks),
+        cmocka_unit_test(test_short_lengths),
+        cmocka_unit_test(test_chunk_lengths),
+        cmocka_unit_test(test_largest_chunk),
+        cmocka_unit_test(test_ends_of_blocks),
+        cmocka_unit_test(test_at_raw_size),
+        cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_find),
+        cmocka_unit_test(test_mutated_blocks),
+        cmocka_unit_test(test_attacks),
+        cmocka_unit_test(test_wrong_codec_or_size),
+        cmocka_unit_test(test_raw_after_all),
+        cmocka_unit_test(test_digest_sees),
+        cmocka_unit_test(test_batches_of_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* Lists the changed bytes of LZ4 blocks that came from elsewhere (codec/list_block.h), straight
- * from their tokens; no mask is ever built. Owns the profile: a block is accepted if it is shorter than
- * the chunk and a valid LZ4 block whose matches all have offset 1 and repeat a zero.
+ * from their tokens; no mask is ever built. Owns the profile: a block is accepted if it is shorter
+ * than the chunk and a valid LZ4 block whose matches all have offset 1 and repeat a zero.
  *
  * A change's weights are asked for as it is listed, and looked at when many more changes are, so
  * that as many fetches are on their way as a core can have.
