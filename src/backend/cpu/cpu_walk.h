@@ -84,21 +84,22 @@ XCI_CPU_INLINE bool xci_list_single(xci_singles *s) {
     if ((head & UINT64_C(0xffffff00f0)) != UINT64_C(0x0001000020))
         return false;
     const uint32_t nibble = head & XCI_LZ4_NIBBLE;
-    const uint32_t has_length = 0 - ((nibble + 1) >> 4); /* all ones, or 0 */
+    const uint32_t has_length = (nibble + 1) >> 4, if_length = 0 - has_length;
     const uint64_t not_full = ~xci_load64(s->in + 5);
-    uint32_t full = (uint32_t)__builtin_ctzll(not_full | UINT64_C(1) << 63) / 8;
-    if (__builtin_expect(not_full == 0, 0)) {
+    uint32_t full = 0; /* length bytes of 255 */
+    if (__builtin_expect(not_full != 0, 1))
+        full = ((uint32_t)__builtin_ctzll(not_full) & if_length) / 8;
+    else if (has_length)
         full = full_lengths(s->in + 5, s->end);
-        if (full > s->limit / 255)
-            return false;
-    }
-    const uint32_t above = (255 * full + s->in[5 + full]) & has_length;
+    if (full > s->limit / 255)
+        return false;
+    const uint32_t above = 255 * full + (s->in[5 + full] & if_length);
     const uint32_t next = s->produced + 2 + XCI_LZ4_MIN_MATCH + nibble + above;
     if (next > s->limit)
         return false;
     s->at = xci_list_put(s->at, s->weights, s->produced, head >> 8 & 0xff);
     s->produced = next;
-    s->in += 5 + ((full + 1) & has_length);
+    s->in += 5 + has_length + full;
     return true;
 }
 
@@ -188,15 +189,15 @@ typedef void (*xci_visitor)(void *state, uint32_t entry);
  * waits for is time for the other. */
 XCI_CPU_INLINE void xci_visit_beside(const uint32_t *entries, uint32_t count, xci_walk *walk,
                                      xci_visitor visit, void *state) {
-    uint32_t i = 0;
+    const uint32_t *const end = entries + count;
     do {
         xci_singles singles = xci_singles_of(walk);
-        while (i < count && xci_list_single(&singles))
-            visit(state, entries[i++]);
+        while (entries < end && xci_list_single(&singles))
+            visit(state, *entries++);
         xci_singles_end(&singles, walk);
-    } while (i < count && xci_list_sequence(walk));
-    for (; i < count; ++i)
-        visit(state, entries[i]);
+    } while (entries < end && xci_list_sequence(walk));
+    while (entries < end)
+        visit(state, *entries++);
     xci_walk_on(walk);
 }
 
