@@ -39,8 +39,8 @@ typedef struct xci_encode_job {
 } xci_encode_job;
 #define XCI_BLOCK_SLACK 64u
 
-/* A block in device-ready form: raw, or LZ4 of the zero-run profile; of apply also a list that check
- * has made of one (codec/list_block.h). */
+/* A block in device-ready form: raw, or LZ4 of the zero-run profile; of apply also a list that
+ * check has made of one (codec/list_block.h). */
 typedef struct xci_block_job {
     const uint8_t *block;
     uint32_t block_bytes, block_codec;

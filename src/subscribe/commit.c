@@ -7,7 +7,7 @@
 #include "base/pool.h"
 #include "codec/list_block.h"
 
-#define TASK_CHUNKS 16u /* enough work that taking a task from the pool costs nothing beside it */
+#define TASK_CHUNKS 32u /* enough work that taking a task from the pool costs nothing beside it */
 
 static atomic_int_fast64_t fail_countdown = -1;
 

@@ -80,9 +80,9 @@ XCI_CPU_INLINE void xci_note_line(xci_encoder *encoder, uint32_t word) {
     encoder->last_line = line;
 }
 
-/* Moves lines behind the writer, XCI_MOVED or more at a time: later they would have to come from the
- * second-level cache again. Not before the block is sure to stay smaller than raw, for which old is
- * needed: LZ4 makes what is left longer by 1/255 and a token at most. */
+/* Moves lines behind the writer, XCI_MOVED or more at a time: later they would have to come from
+ * the second-level cache again. Not before the block is sure to stay smaller than raw, for which
+ * old is needed: LZ4 makes what is left longer by 1/255 and a token at most. */
 #define XCI_MOVED 64u
 XCI_CPU_INLINE void xci_move_early(xci_encoder *encoder, const xci_encode_job *job) {
     const uint32_t anchor = encoder->writer.anchor, left = job->bytes - anchor;
