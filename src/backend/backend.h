@@ -39,7 +39,8 @@ typedef struct xci_encode_job {
 } xci_encode_job;
 #define XCI_BLOCK_SLACK 64u
 
-/* A block in device-ready form: raw, or LZ4 of the zero-run profile. */
+/* A block in device-ready form: raw, or LZ4 of the zero-run profile; of apply also a list that
+ * check has made of one (codec/list_block.h). */
 typedef struct xci_block_job {
     const uint8_t *block;
     uint32_t block_bytes, block_codec;
@@ -48,6 +49,10 @@ typedef struct xci_block_job {
     const xci_segment *segments;
     /* the chunk's live bytes: read by check, changed by apply */
     uint8_t *weights;
+    /* of check: NULL, or XCI_LIST_ROOM(block_bytes) entries for the list of an LZ4 block. Of apply:
+     * the list, if that is the block's codec; `block` is not looked at */
+    uint32_t *list;
+    uint32_t list_bytes; /* likewise; 0 after check: there is no list */
     /* results of check */
     xorcast_digest change;
     uint32_t bytes_changed, elements_changed;

@@ -5,8 +5,9 @@
 
 #include "base/bytes.h"
 #include "base/pool.h"
+#include "codec/list_block.h"
 
-#define TASK_CHUNKS 16u /* enough work that taking a task from the pool costs nothing beside it */
+#define TASK_CHUNKS 32u /* enough work that taking a task from the pool costs nothing beside it */
 
 static atomic_int_fast64_t fail_countdown = -1;
 
@@ -65,11 +66,16 @@ xorcast_status xci_commit_prepare(xci_commit *commit, const xci_stage *stage) {
 /* ---- One chunk ---- */
 
 static xci_block_job job_of(const xci_ready *ready, uint8_t *weights) {
-    return (xci_block_job){.block = ready->block,
-                           .block_bytes = ready->block_bytes,
-                           .block_codec = ready->block_codec,
-                           .bytes = ready->bytes,
-                           .weights = weights};
+    xci_block_job job = {.block = ready->block,
+                         .block_bytes = ready->block_bytes,
+                         .block_codec = ready->block_codec,
+                         .bytes = ready->bytes,
+                         .weights = weights};
+    if (job.block_codec == XCI_CODEC_LIST) {
+        job.list = (uint32_t *)(uintptr_t)ready->block; /* only read by apply */
+        job.list_bytes = ready->block_bytes;
+    }
+    return job;
 }
 
 static xorcast_status apply_scattered(xci_commit *commit, const xci_ready *ready, uint64_t index,

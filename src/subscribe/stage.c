@@ -62,6 +62,11 @@ static bool same_digest(const xorcast_digest *a, const xorcast_digest *b) {
     return a->lane[0] == b->lane[0] && a->lane[1] == b->lane[1];
 }
 
+static void begin_worker(const xci_stage *stage, xci_stage_worker *worker) {
+    worker->beside_old_weights = stage->info.needs_old_weights != 0;
+    worker->keeps_lists = !stage->for_journal;
+}
+
 xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest,
                                const xorcast_digest *base) {
     const xorcast_bundle *bundle = stage->bundle;
@@ -110,7 +115,7 @@ xorcast_status xci_stage_begin(xci_stage *stage, const xci_manifest *manifest,
     stage->info = *info;
     stage->last_group = UINT64_MAX;
     for (uint32_t i = 0; stage->workers != NULL && i < xci_context_threads(context); i++)
-        stage->workers[i].beside_old_weights = info->needs_old_weights != 0;
+        begin_worker(stage, &stage->workers[i]);
     return stage->device != NULL ? xci_device_stage_begin(stage) : XORCAST_OK;
 }
 

@@ -32,6 +32,7 @@ typedef struct xci_stage {
     xci_blob **held; /* parts that ready blocks lie in */
     uint64_t held_count, held_capacity;
     uint64_t keeps; /* its share of memory that stays with the context */
+    bool for_journal; /* ready blocks are raw or LZ4, none a list; set behind opening */
     xorcast_counts counts;
     xorcast_digest change;
     bool finished;

@@ -6,6 +6,7 @@
 #include "backend/transcode.h"
 #include "base/bytes.h"
 #include "base/digest.h"
+#include "codec/list_block.h"
 
 /* Enough that a run costs nothing beside its work; few, so that many threads end together. */
 #define RUN_BYTES (UINT64_C(32) << 10)
@@ -38,8 +39,9 @@ static xorcast_status open_worker(xci_stage_worker *worker, xorcast_bundle *bund
 }
 
 static void close_worker(xci_stage_worker *worker, xorcast_context *context) {
-    void *const parts[] = {worker->gather,   worker->scratch, worker->form, worker->made,
-                           worker->segments, worker->chunks,  worker->jobs, worker->indices};
+    void *const parts[] = {worker->gather, worker->scratch,  worker->form,
+                           worker->made,   worker->segments, worker->chunks,
+                           worker->jobs,   worker->indices,  worker->lists};
     xci_group_reader_close(&worker->reader);
     xci_arena_destroy(worker->arena);
     for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
@@ -156,6 +158,7 @@ static xorcast_status keep_block(xci_stage_worker *worker, xci_stage_run *run,
         TRY(transcode(worker, chunk, run->record, index, job));
         if (job->block_bytes == 0)
             return XORCAST_OK;
+        job->list = NULL; /* its room was for the other form */
         backend_of(worker)->check(job, 1);
     }
     if (job->status < 0)
@@ -164,15 +167,20 @@ static xorcast_status keep_block(xci_stage_worker *worker, xci_stage_run *run,
         return bad_chunk(worker->bundle, chunk, "it changes bytes between tensors");
     if (foreign)
         TRY(keep_made(worker, job));
-    run->ready[run->ready_count++] =
-        (xci_ready){.chunk = chunk->index,
-                    .block = foreign ? NULL : job->block, /* NULL: the next in worker->made */
-                    .weights = xci_chunk_direct(worker->bundle, chunk),
-                    .block_bytes = job->block_bytes,
-                    .block_codec = job->block_codec,
-                    .bytes = chunk->bytes,
-                    .change = job->change};
-    run->ready_bytes += job->block_bytes;
+    xci_ready *ready = &run->ready[run->ready_count++];
+    *ready = (xci_ready){.chunk = chunk->index,
+                         .block = foreign ? NULL : job->block, /* NULL: the next in worker->made */
+                         .weights = xci_chunk_direct(worker->bundle, chunk),
+                         .block_bytes = job->block_bytes,
+                         .block_codec = job->block_codec,
+                         .bytes = chunk->bytes,
+                         .change = job->change};
+    if (worker->keeps_lists && job->list_bytes > 0) {
+        ready->block = (const uint8_t *)job->list;
+        ready->block_bytes = job->list_bytes;
+        ready->block_codec = XCI_CODEC_LIST;
+    }
+    run->ready_bytes += ready->block_bytes;
     count_changes(job, &run->counts);
     xci_digest_merge(&run->change, &job->change);
     return XORCAST_OK;
@@ -215,11 +223,25 @@ static xorcast_status find_chunk(xci_stage_worker *worker, const xci_record *rec
     return XORCAST_OK;
 }
 
+/* Room for the lists of a run. */
+static xorcast_status take_lists(xci_stage_worker *worker, const xci_stage_run *run,
+                                 uint32_t **lists_out) {
+    uint64_t entries = 0;
+    for (uint32_t i = run->first_block; i < run->first_block + run->block_count; i++)
+        entries += XCI_LIST_ROOM(run->record->blocks[i].bytes);
+    TRY(xci_grow(worker->bundle->context, &worker->lists, &worker->lists_capacity,
+                 entries * XCI_LIST_ENTRY));
+    *lists_out = worker->lists;
+    return XORCAST_OK;
+}
+
 /* Blocks of chunks whose weights lie in one piece are checked many at a time. */
 static xorcast_status check_blocks(xci_stage_worker *worker, xci_stage_run *run,
                                    const uint8_t *bytes) {
     const xci_record *record = run->record;
     uint64_t listed = 0;
+    uint32_t *list;
+    TRY(take_lists(worker, run, &list));
     for (uint32_t i = run->first_block; i < run->first_block + run->block_count; i++) {
         const xci_block *block = &record->blocks[i];
         xci_chunk *chunk = &worker->chunks[listed];
@@ -231,6 +253,8 @@ static xorcast_status check_blocks(xci_stage_worker *worker, xci_stage_run *run,
         if (!holds)
             continue;
         *job = job_of(chunk, block, at);
+        job->list = list;
+        list += XCI_LIST_ROOM(block->bytes);
         worker->indices[listed] = i;
         job->weights = worker->bundle->complete ? xci_chunk_direct(worker->bundle, chunk) : NULL;
         if (job->weights != NULL) {
@@ -244,14 +268,30 @@ static xorcast_status check_blocks(xci_stage_worker *worker, xci_stage_run *run,
     return check_listed(worker, run, listed);
 }
 
-/* Moves the ready blocks, which are in the cache now, to where they stay until they are applied. */
-static xorcast_status copy_ready(xci_stage_worker *worker, xci_stage_run *run) {
-    void *memory;
-    TRY(xci_arena_take(worker->arena, run->ready_bytes, &memory));
-    uint8_t *at = memory;
+/* Blocks that the worker made stay nowhere yet, those in the part only if it is held. */
+static bool is_to_copy(const xci_stage_run *run, const xci_ready *ready, bool held) {
+    return ready->block == NULL || ready->block_codec == XCI_CODEC_LIST ||
+           run->record->second_pass || !held;
+}
+
+/* Moves ready blocks, which are in the cache now, to where they stay until they are applied. */
+static xorcast_status copy_ready(xci_stage_worker *worker, bool held, xci_stage_run *run) {
     const uint8_t *made = worker->made;
+    uint64_t bytes = 0;
+    void *memory;
+    for (uint32_t i = 0; i < run->ready_count; i++)
+        if (is_to_copy(run, &run->ready[i], held))
+            bytes += xci_round_up(run->ready[i].block_bytes, XCI_LIST_ENTRY);
+        else
+            run->in_part = true;
+    if (bytes == 0)
+        return XORCAST_OK;
+    TRY(xci_arena_take(worker->arena, bytes, &memory));
+    uint8_t *at = memory;
     for (uint32_t i = 0; i < run->ready_count; i++) {
         xci_ready *ready = &run->ready[i];
+        if (!is_to_copy(run, ready, held))
+            continue;
         const uint8_t *from = ready->block;
         if (from == NULL) {
             from = made;
@@ -259,7 +299,7 @@ static xorcast_status copy_ready(xci_stage_worker *worker, xci_stage_run *run) {
         }
         memcpy(at, from, ready->block_bytes);
         ready->block = at;
-        at += ready->block_bytes;
+        at += xci_round_up(ready->block_bytes, XCI_LIST_ENTRY);
     }
     return XORCAST_OK;
 }
@@ -286,7 +326,5 @@ xorcast_status xci_stage_run_work(xci_stage_worker *worker, bool held, xci_stage
     TRY(xci_group_read(&worker->reader, place, record, &bytes));
     worker->made_bytes = 0;
     TRY(check_blocks(worker, run, bytes + run->offset));
-    /* Blocks stay in a part that is held if all of the run do. */
-    run->in_part = run->ready_count > 0 && held && !record->second_pass && worker->made_bytes == 0;
-    return run->ready_count == 0 || run->in_part ? XORCAST_OK : copy_ready(worker, run);
+    return run->ready_count > 0 ? copy_ready(worker, held, run) : XORCAST_OK;
 }

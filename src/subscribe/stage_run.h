@@ -26,6 +26,8 @@ typedef struct xci_stage_worker {
     uint8_t *gather, *scratch, *form; /* a chunk each: live bytes, decoding, another form */
     uint8_t *made;                    /* the other forms of a run, one behind the other */
     uint64_t made_bytes, made_capacity;
+    uint32_t *lists;         /* room for those of a run, which are made as its blocks are checked */
+    uint64_t lists_capacity; /* bytes */
     xci_arena *arena; /* ready blocks of the delta that is staged */
     xci_segment *segments;
     /* of the run that is worked on, one for each of its blocks */
@@ -33,6 +35,7 @@ typedef struct xci_stage_worker {
     xci_block_job *jobs;
     uint32_t *indices;       /* of the blocks in their record */
     bool beside_old_weights; /* blocks may be decoded beside them */
+    bool keeps_lists;        /* in place of the blocks that they were made of */
 } xci_stage_worker;
 
 /* One for each of the pool's threads. `workers_out` is set in any case: close them. */
@@ -48,7 +51,7 @@ typedef struct xci_stage_run {
     xci_ready *ready;       /* room for `block_count` of them */
     /* results */
     uint32_t ready_count;
-    bool in_part; /* ready blocks lie in the record's part */
+    bool in_part; /* some ready blocks lie in the record's part */
     uint64_t ready_bytes;
     xorcast_counts counts;
     xorcast_digest change;

@@ -96,6 +96,7 @@ static xorcast_status open_all(xorcast_subscriber *subscriber, const char *url) 
     TRY(check_layout(subscriber));
     memcpy(subscriber->version.run, subscriber->feed.about.run, XORCAST_RUN_BYTES);
     TRY(xci_stage_open(&subscriber->stage, bundle));
+    subscriber->stage.for_journal = subscriber->journal != NULL;
     TRY(bundle->on_device ? xci_device_commits_open(&subscriber->device_commit, bundle)
                           : xci_commit_open(&subscriber->commit, bundle, subscriber->journal));
     TRY(xci_chunk_digests_open(&subscriber->digests, bundle));

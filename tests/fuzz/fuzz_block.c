@@ -12,9 +12,27 @@
 #include "backend/transcode.h"
 #include "base/bytes.h"
 #include "codec/codec.h"
+#include "codec/list_block.h"
 #include "support/fuzzing.h"
 
 #define MOST 65536u
+
+/* With room for a list check says the same, and the list does what the block did. */
+static void check_list(const xci_backend *backend, xci_block_job job, const uint8_t *mask) {
+    const xorcast_status status = job.status;
+    job.list = malloc(XCI_LIST_ROOM(job.block_bytes) * XCI_LIST_ENTRY);
+    must(job.list != NULL);
+    backend->check(&job, 1);
+    must(job.status == status && job.list_bytes <= job.block_bytes);
+    must(status == XORCAST_OK || job.list_bytes == 0);
+    if (job.list_bytes > 0) {
+        job.block_codec = XCI_CODEC_LIST;
+        backend->apply(&job, 1);
+        for (uint32_t i = 0; i < job.bytes; i++)
+            must(job.weights[i] == (0x5a ^ mask[i]));
+    }
+    free(job.list);
+}
 
 /* Check and apply agree with the decoded mask, if there is one. */
 static void check_level(const xci_backend *backend, const uint8_t *block, uint32_t size,
@@ -42,7 +60,9 @@ static void check_level(const xci_backend *backend, const uint8_t *block, uint32
         backend->apply(&job, 1);
         for (uint32_t i = 0; i < n; i++)
             must(weights[i] == (0x5a ^ mask[i]));
+        backend->apply(&job, 1);
     }
+    check_list(backend, job, mask);
     free(weights);
 }
 

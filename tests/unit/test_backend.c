@@ -19,6 +19,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/cpu_level.h"
 #include "base/digest.h"
+#include "codec/list_block.h"
 
 #define TEST_SEED 20240607
 #include "support/random.h"
@@ -373,6 +374,44 @@ static void assert_oracle(uint32_t codec, const uint8_t *block, uint32_t size, c
     free(out);
 }
 
+/* The list that check made: every changed byte in order, or none, where it would have more bytes
+ * than the block. */
+static void assert_list(const chunk *c, const xci_block_job *job) {
+    const uint64_t bytes = reference_counts(c->mask.at, c->n, 1).bytes * XCI_LIST_ENTRY;
+    const bool wanted = job->block_codec == XORCAST_CODEC_LZ4 && bytes <= job->block_bytes;
+    assert_int_equal(job->list_bytes, wanted ? bytes : 0);
+    for (uint32_t i = 0, k = 0; wanted && i < c->n; ++i)
+        if (c->mask.at[i] != 0)
+            assert_int_equal(job->list[k++], i << 8 | c->mask.at[i]);
+}
+
+/* Checks the block with room for a list, and applies what came of it. */
+static void check_list(const xci_backend *backend, const chunk *c, xci_block_job job) {
+    guarded weights = guard(c->n, below(9));
+    memcpy(weights.at, c->old_bytes.at, c->n);
+    const size_t room = XCI_LIST_ROOM(job.block_bytes) * XCI_LIST_ENTRY;
+    const xci_block_job without = job;
+    job.list = malloc(room);
+    assert_non_null(job.list);
+    job.weights = weights.at;
+    job.status = XORCAST_INTERNAL;
+    backend->check(&job, 1);
+    assert_int_equal(job.status, XORCAST_OK);
+    assert_int_equal(job.bits_changed, without.bits_changed);
+    assert_int_equal(job.bytes_changed, without.bytes_changed);
+    assert_int_equal(job.elements_changed, without.elements_changed);
+    assert_digest(job.change, expected_change(c));
+    assert_list(c, &job);
+    assert_memory_equal(weights.at, c->old_bytes.at, c->n);
+    job.block_codec = job.list_bytes > 0 ? XCI_CODEC_LIST : job.block_codec;
+    backend->apply(&job, 1);
+    assert_memory_equal(weights.at, c->new_bytes.at, c->n);
+    backend->apply(&job, 1);
+    assert_memory_equal(weights.at, c->old_bytes.at, c->n);
+    free(job.list);
+    unguard(weights);
+}
+
 /* Checks the block at its exact size, applies it, compares, and applies it once more. */
 static void check_ready(const xci_backend *backend, const chunk *c, uint32_t codec,
                         const uint8_t *block, uint32_t size) {
@@ -410,8 +449,26 @@ static void check_ready(const xci_backend *backend, const chunk *c, uint32_t cod
     backend->apply(&job, 1);
     assert_memory_equal(job.weights, c->new_bytes.at, c->n);
     free(job.weights);
+    check_list(backend, c, job);
     free(tight);
     unguard(weights);
+}
+
+/* Once more, with old becoming new: the same block, though it is read while bytes move. */
+static void check_move(const xci_backend *backend, const chunk *c, xci_encode_job job) {
+    guarded block = guard(c->n + XCI_BLOCK_SLACK, 0), moved = guard(c->n, below(9));
+    const xci_encode_job still = job;
+    memcpy(moved.at, c->old_bytes.at, c->n);
+    job.old_bytes = job.move = moved.at;
+    job.block = block.at;
+    backend->encode(&job, 1);
+    assert_memory_equal(moved.at, c->new_bytes.at, c->n);
+    assert_int_equal(job.block_codec, still.block_codec);
+    assert_int_equal(job.block_bytes, still.block_bytes);
+    assert_memory_equal(job.block, still.block, still.block_bytes);
+    assert_digest(job.change, still.change);
+    unguard(block);
+    unguard(moved);
 }
 
 static void check_encode(const xci_backend *backend, const chunk *c, uint32_t codec) {
@@ -450,6 +507,7 @@ static void check_encode(const xci_backend *backend, const chunk *c, uint32_t co
         if (job.block_codec != XORCAST_CODEC_SNAPPY)
             check_ready(backend, c, job.block_codec, job.block, job.block_bytes);
     }
+    check_move(backend, c, job);
     free(old_bytes);
     free(new_bytes);
     unguard(block);
@@ -535,6 +593,29 @@ static void test_at_raw_size(void **state) {
         }
 }
 
+/* Blocks that become raw at their very end, or just not: old must not have moved before that is
+ * sure, or its mask is lost. */
+static void test_raw_after_all(void **state) {
+    (void)state;
+    uint32_t raw = 0;
+    for (uint32_t runs = 0; runs < 110; ++runs) {
+        chunk c = make_chunk(FULL, 65536, 2);
+        for (uint32_t i = 0; i < runs * 8; ++i) {
+            const uint32_t at = i / 8 * 80 + 60 + i % 8;
+            c.mask.at[at] = 0;
+            c.new_bytes.at[at] = c.old_bytes.at[at];
+        }
+        for (int level = 0; level < XCI_CPU_LEVELS; ++level)
+            if (xci_cpu_backend_at((xci_cpu_level)level) != NULL)
+                check_encode(xci_cpu_backend_at((xci_cpu_level)level), &c, XORCAST_CODEC_LZ4);
+        uint8_t block[65536 + 1024], copied[65536];
+        mark_copies(c.mask.at, c.n, true, copied);
+        raw += reference_lz4(c.mask.at, c.n, copied, block) >= c.n;
+        free_chunk(&c);
+    }
+    assert_in_range(raw, 20, 90);
+}
+
 /* A batch is as its jobs one by one; a tied result would hide one that is skipped. */
 static void test_batch(void **state) {
     (void)state;
@@ -562,6 +643,69 @@ static void test_batch(void **state) {
         unguard(blocks[k]);
         free_chunk(&chunks[k]);
     }
+}
+
+/* A batch of blocks: sparse and dense, raw, damaged, with room for a list and without; what becomes
+ * of each must not depend on its neighbours. */
+static void check_batch(const xci_backend *backend) {
+    enum { JOBS = 23 };
+    chunk chunks[JOBS];
+    xci_block_job jobs[JOBS];
+    guarded weights[JOBS], blocks[JOBS];
+    for (uint32_t k = 0; k < JOBS; ++k) {
+        chunk *c = &chunks[k];
+        *c = make_chunk((pattern)(ONE_BIT + (int)below(PATTERNS - 1)), 14 + below(9000), 2);
+        blocks[k] = guard(c->n + XCI_BLOCK_SLACK, 0);
+        weights[k] = guard(c->n, below(9));
+        memcpy(weights[k].at, c->old_bytes.at, c->n);
+        xci_encode_job job = {.old_bytes = c->old_bytes.at,
+                              .new_bytes = c->new_bytes.at,
+                              .bytes = c->n,
+                              .element_bytes = 2,
+                              .block = blocks[k].at,
+                              .codec = below(6) == 0 ? XORCAST_CODEC_RAW : XORCAST_CODEC_LZ4};
+        backend->encode(&job, 1);
+        jobs[k] = (xci_block_job){.block = job.block,
+                                  .block_bytes = job.block_bytes,
+                                  .block_codec = job.block_codec,
+                                  .bytes = c->n,
+                                  .element_bytes = 2,
+                                  .weights = weights[k].at,
+                                  .segments = c->segments,
+                                  .segment_count = c->segment_count};
+        jobs[k].block_bytes -= k % 7 == 3 && job.block_bytes > 0; /* damaged */
+        jobs[k].list = below(5) > 0 ? malloc(4 * XCI_LIST_ROOM(job.block_bytes)) : NULL;
+    }
+    backend->check(jobs, JOBS);
+    for (uint32_t k = 0; k < JOBS; ++k) {
+        const bool good = k % 7 != 3 && jobs[k].block_bytes > 0;
+        assert_int_equal(jobs[k].status, good ? XORCAST_OK : XORCAST_DATA_CORRUPT);
+        if (good)
+            assert_digest(jobs[k].change, expected_change(&chunks[k]));
+        if (jobs[k].list_bytes > 0)
+            jobs[k].block_codec = XCI_CODEC_LIST;
+    }
+    for (uint32_t k = 0, end; k < JOBS; k = end + 1) {
+        for (end = k; end < JOBS && jobs[end].status == XORCAST_OK; ++end)
+            continue;
+        backend->apply(jobs + k, end - k);
+    }
+    for (uint32_t k = 0; k < JOBS; ++k) {
+        const bool good = jobs[k].status == XORCAST_OK;
+        const uint8_t *wanted = good ? chunks[k].new_bytes.at : chunks[k].old_bytes.at;
+        assert_memory_equal(weights[k].at, wanted, chunks[k].n);
+        free(jobs[k].list);
+        unguard(weights[k]);
+        unguard(blocks[k]);
+        free_chunk(&chunks[k]);
+    }
+}
+
+static void test_batches_of_blocks(void **state) {
+    (void)state;
+    for (int level = 0; level < XCI_CPU_LEVELS; ++level)
+        for (int round = 0; round < 200 && xci_cpu_backend_at((xci_cpu_level)level); ++round)
+            check_batch(xci_cpu_backend_at((xci_cpu_level)level));
 }
 
 static void test_find(void **state) {
@@ -620,6 +764,32 @@ static xorcast_status run_check(const xci_backend *backend, uint8_t *block, uint
     return job.status;
 }
 
+/* With room for a list it says the same, and a list is only made of a block that passed. */
+static void check_hostile_list(const xci_backend *backend, uint8_t *block, uint32_t size,
+                               uint32_t n, xorcast_status wanted) {
+    guarded weights = guard(n, 0);
+    const xci_segment whole = {0, n, 7};
+    xci_block_job job = {
+        .block = block,
+        .block_bytes = size,
+        .block_codec = XORCAST_CODEC_LZ4,
+        .bytes = n,
+        .element_bytes = 2,
+        .segment_count = 1,
+        .segments = &whole,
+        .weights = weights.at,
+        .list = malloc(XCI_LIST_ROOM(size) * XCI_LIST_ENTRY),
+        .list_bytes = UINT32_MAX,
+        .status = XORCAST_INTERNAL,
+    };
+    assert_non_null(job.list);
+    backend->check(&job, 1);
+    assert_int_equal(job.status, wanted);
+    assert_true(job.list_bytes <= (wanted == XORCAST_OK ? size : 0));
+    free(job.list);
+    unguard(weights);
+}
+
 /* All levels say what liblz4 says, except where the profile is narrower; nothing is overrun. */
 static void check_foreign(uint8_t *block, uint32_t size, uint32_t n, uint32_t *accepted) {
     uint8_t *tight = exact_copy(block, size, 0), *decoded = calloc(1, n);
@@ -635,6 +805,7 @@ static void check_foreign(uint8_t *block, uint32_t size, uint32_t n, uint32_t *a
         uint64_t bits;
         const xorcast_status status = run_check(backend, tight, size, weights, &bits);
         assert_int_equal(status, wanted ? XORCAST_OK : XORCAST_DATA_CORRUPT);
+        check_hostile_list(backend, tight, size, n, status);
         if (wanted) {
             assert_int_equal(bits, reference_counts(decoded, n, 2).bits);
             for (uint32_t i = 0; i < n; ++i)
@@ -729,7 +900,7 @@ static void test_wrong_codec_or_size(void **state) {
                          .segment_count = 1,
                          .segments = &whole,
                          .weights = weights};
-    static const uint32_t refused[] = {0, XORCAST_CODEC_SNAPPY, 4, UINT32_MAX};
+    static const uint32_t refused[] = {0, XORCAST_CODEC_SNAPPY, 4, XCI_CODEC_LIST, UINT32_MAX};
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; ++i) {
         job.block_codec = refused[i];
         xci_backend_cpu.check(&job, 1);
@@ -777,12 +948,19 @@ static void test_digest_sees(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_short_lengths), cmocka_unit_test(test_chunk_lengths),
-        cmocka_unit_test(test_largest_chunk), cmocka_unit_test(test_ends_of_blocks),
-        cmocka_unit_test(test_at_raw_size),   cmocka_unit_test(test_batch),
-        cmocka_unit_test(test_find),          cmocka_unit_test(test_mutated_blocks),
-        cmocka_unit_test(test_attacks),       cmocka_unit_test(test_wrong_codec_or_size),
+        cmocka_unit_test(test_short_lengths),
+        cmocka_unit_test(test_chunk_lengths),
+        cmocka_unit_test(test_largest_chunk),
+        cmocka_unit_test(test_ends_of_blocks),
+        cmocka_unit_test(test_at_raw_size),
+        cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_find),
+        cmocka_unit_test(test_mutated_blocks),
+        cmocka_unit_test(test_attacks),
+        cmocka_unit_test(test_wrong_codec_or_size),
+        cmocka_unit_test(test_raw_after_all),
         cmocka_unit_test(test_digest_sees),
+        cmocka_unit_test(test_batches_of_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,296 +1,37 @@
-/* check() and apply() of one instruction set: walks blocks that came from elsewhere, straight
- * from their LZ4 tokens to the weights; no mask is ever built. Owns the profile: a block is
- * accepted if it is raw and as long as the chunk, or if it is a shorter, valid LZ4 block whose
- * matches all have offset 1 and repeat a zero.
- *
- * A change is worked on XCI_DEPTH changes after its token was read and its weights were prefetched:
- * they have arrived by then, and as many prefetches are always on their way as a core can have.
- * Where a sequence begins is known only once the one before is read, so two blocks are walked side
- * by side.
- *
- * The including file defines full_lengths(at, end): xci_lz4_full_lengths, or as fast as the
- * instruction set allows. How long a chain of length bytes is, no processor can predict. */
+/* check() and apply() of one instruction set. An LZ4 block becomes a list of changed bytes first
+ * (cpu_walk.h), which is then gone through; a raw block must be as long as the chunk. */
 #ifndef XCI_CPU_BLOCK_H
 #define XCI_CPU_BLOCK_H
 
-#include "backend/cpu/cpu_tally.h"
-#include "codec/lz4_block.h"
+#include "backend/cpu/cpu_list.h"
+#include "backend/cpu/cpu_walk.h"
 
-#define XCI_DEPTH 16u /* of each of two walks; a power of two */
-
-/* A part of a word's mask. Several literals may make one word. */
-typedef struct xci_change {
-    uint64_t mask;
-    uint32_t word;
-} xci_change;
-
-/* A walk over the changes of one LZ4 block. */
-typedef struct xci_walk {
-    xci_lz4_walk tokens;
-    uint8_t *weights;
-    const uint8_t *literals; /* not yet listed: `left` of them, at `position` of the chunk */
-    uint32_t position, left;
-    uint32_t listed;            /* changes so far */
-    xci_change ring[XCI_DEPTH]; /* the last ones, not yet worked on */
-} xci_walk;
-
-/* What becomes of the changes, in rising order. NULL: the ring is being filled. */
-typedef void (*xci_visitor)(void *state, const xci_change *change);
-
-XCI_CPU_INLINE void xci_list_change(xci_walk *walk, uint32_t listed, uint32_t word, uint64_t mask,
-                                    xci_visitor visit, void *state) {
-    xci_change *slot = &walk->ring[listed % XCI_DEPTH];
-    __builtin_prefetch((const void *)((uintptr_t)walk->weights + (uint64_t)word * 8));
-    if (visit != NULL)
-        visit(state, slot);
-    slot->word = word;
-    slot->mask = mask;
-}
-
-/* The walk's numbers in registers, for the fast path. */
-typedef struct xci_singles {
-    xci_walk *walk;
-    const uint8_t *in, *load_end;
-    uint32_t produced, limit, listed;
-} xci_singles;
-
-XCI_CPU_INLINE xci_singles xci_singles_of(xci_walk *walk) {
-    const xci_lz4_walk *tokens = &walk->tokens;
-    const int64_t last = tokens->end - tokens->at - 8;
-    return (xci_singles){
-        .walk = walk,
-        .in = tokens->at,
-        .load_end = tokens->at + (last > 0 && walk->left == 0 ? last : 0),
-        .produced = tokens->produced,
-        .limit = tokens->bytes - (uint32_t)xci_min(tokens->bytes, XCI_LZ4_LAST_MATCH_START),
-        .listed = walk->listed,
-    };
-}
-
-XCI_CPU_INLINE void xci_singles_end(const xci_singles *singles) {
-    singles->walk->tokens.at = singles->in;
-    singles->walk->tokens.produced = singles->produced;
-    singles->walk->listed = singles->listed;
-}
-
-/* What sparse masks consist of: one changed byte, one zero and a match of offset 1, in most cases
- * all seen in one load.
- *
- *     2M xx 00 01 00 [length bytes]
- *
- * Lists one such sequence. False: it is another or near an end of the block. All that it takes
- * xci_lz4_next would take as well. */
-XCI_CPU_INLINE bool xci_list_single(xci_singles *s, xci_visitor visit, void *state) {
-    if (s->in >= s->load_end)
-        return false;
-    const uint64_t head = xci_load64(s->in);
-    if ((head & UINT64_C(0xffffff00f0)) != UINT64_C(0x0001000020))
-        return false;
-    const uint32_t nibble = head & XCI_LZ4_NIBBLE;
-    const uint32_t full = full_lengths(s->in + 5, s->walk->tokens.end);
-    if (full > s->limit / 255)
-        return false;
-    const uint32_t above = 255 * full + s->in[5 + full];
-    const uint32_t match = XCI_LZ4_MIN_MATCH + nibble + (nibble == XCI_LZ4_NIBBLE ? above : 0);
-    const uint32_t next = s->produced + 2 + match;
-    if (next > s->limit)
-        return false;
-    const uint64_t byte = head >> 8 & 0xff;
-    xci_list_change(s->walk, s->listed++, s->produced / 8, byte << (8 * (s->produced % 8)), visit,
-                    state);
-    s->produced = next;
-    s->in += 5 + (nibble == XCI_LZ4_NIBBLE ? full + 1 : 0);
-    return true;
-}
-
-/* Any sequence: takes up its literals. False at the end of the block, or where it is damaged. */
-XCI_CPU_INLINE bool xci_next_literals(xci_walk *walk) {
-    xci_lz4_sequence sequence;
-    if (!xci_lz4_next(&walk->tokens, &sequence))
-        return false;
-    if (!xci_lz4_repeats_zero(&sequence)) {
-        walk->tokens.state = XCI_LZ4_BAD;
-        return false;
-    }
-    walk->literals = sequence.literals;
-    walk->position = sequence.position;
-    walk->left = sequence.literal_count;
-    return true;
-}
-
-/* Lists the literals that lie in the next word. */
-XCI_CPU_INLINE void xci_list_literals(xci_walk *walk, xci_visitor visit, void *state) {
-    const uint32_t begin = walk->position % 8, word = walk->position / 8;
-    const uint32_t count = walk->left < 8 - begin ? walk->left : 8 - begin;
-    const uint64_t mask = walk->tokens.end - walk->literals >= 8
-                              ? xci_load64(walk->literals) & (UINT64_MAX >> (64 - 8 * count))
-                              : xci_load_part(walk->literals, count);
-    walk->literals += count;
-    walk->position += count;
-    walk->left -= count;
-    if (mask != 0)
-        xci_list_change(walk, walk->listed++, word, mask << (8 * begin), visit, state);
-}
-
-/* Lists the next sequence, or what is left of one. False at the end of the block, or where it is
- * damaged. */
-XCI_CPU_INLINE bool xci_list_sequence(xci_walk *walk, xci_visitor visit, void *state) {
-    if (walk->left == 0 && !xci_next_literals(walk))
-        return false;
-    while (walk->left > 0)
-        xci_list_literals(walk, visit, state);
-    return true;
-}
-
-XCI_CPU_INLINE bool xci_may_walk(const xci_block_job *job) {
-    return job->block_codec == XORCAST_CODEC_LZ4 && job->block_bytes < job->bytes;
-}
-
-/* NULL, or a block that is not walked: a walk without changes. */
-XCI_CPU_INLINE void xci_walk_open(xci_walk *walk, const xci_block_job *job) {
-    static const uint8_t nothing; /* an address to which zero may be added */
-    walk->listed = walk->left = 0;
-    walk->tokens = xci_lz4_begin(&nothing, 0, 0);
-    walk->tokens.state = XCI_LZ4_BAD;
-    if (job == NULL || !xci_may_walk(job))
-        return;
-    walk->tokens = xci_lz4_begin(job->block, job->block_bytes, job->bytes);
-    walk->weights = job->weights;
-}
-
-/* Fills the ring. */
-static void xci_walk_fill(xci_walk *walk) {
-    while (walk->listed < XCI_DEPTH) {
-        xci_singles singles = xci_singles_of(walk);
-        while (singles.listed < XCI_DEPTH && xci_list_single(&singles, NULL, NULL))
-            continue;
-        xci_singles_end(&singles);
-        if (walk->listed == XCI_DEPTH || (walk->left == 0 && !xci_next_literals(walk)))
-            break;
-        while (walk->left > 0 && walk->listed < XCI_DEPTH)
-            xci_list_literals(walk, NULL, NULL);
-    }
-}
-
-/* Begins the walks of the first two of `count` jobs: side by side, as they go on. */
-static void xci_walks_begin(xci_walk walks[2], const xci_block_job *jobs, uint64_t count) {
-    xci_walk_open(&walks[0], count > 0 ? &jobs[0] : NULL);
-    xci_walk_open(&walks[1], count > 1 ? &jobs[1] : NULL);
-    xci_singles first = xci_singles_of(&walks[0]), second = xci_singles_of(&walks[1]);
-    bool more = true;
-    while (more && first.listed < XCI_DEPTH && second.listed < XCI_DEPTH) {
-        const bool more_first = xci_list_single(&first, NULL, NULL);
-        more = xci_list_single(&second, NULL, NULL) && more_first;
-    }
-    xci_singles_end(&first);
-    xci_singles_end(&second);
-    xci_walk_fill(&walks[0]);
-    xci_walk_fill(&walks[1]);
-}
-
-/* Goes on to the end of one of two blocks whose rings are full. */
-XCI_CPU_INLINE void xci_walk_both(xci_walk *a, xci_walk *b, xci_visitor visit, void *state_a,
-                                  void *state_b) {
-    do {
-        xci_singles of_a = xci_singles_of(a), of_b = xci_singles_of(b);
-        bool more_a, more_b;
-        do {
-            more_a = xci_list_single(&of_a, visit, state_a);
-            more_b = xci_list_single(&of_b, visit, state_b);
-        } while (more_a && more_b);
-        xci_singles_end(&of_a);
-        xci_singles_end(&of_b);
-    } while (xci_list_sequence(a, visit, state_a) && xci_list_sequence(b, visit, state_b));
-}
-
-XCI_CPU_INLINE void xci_walk_one(xci_walk *walk, xci_visitor visit, void *state) {
-    do {
-        xci_singles singles = xci_singles_of(walk);
-        while (xci_list_single(&singles, visit, state))
-            continue;
-        xci_singles_end(&singles);
-    } while (xci_list_sequence(walk, visit, state));
-}
-
-/* Works on what is in the ring. */
-XCI_CPU_INLINE void xci_walk_drain(xci_walk *walk, xci_visitor visit, void *state) {
-    const uint32_t left = walk->listed < XCI_DEPTH ? walk->listed : XCI_DEPTH;
-    for (uint32_t i = walk->listed - left; i != walk->listed; ++i)
-        visit(state, &walk->ring[i % XCI_DEPTH]);
-}
-
-/* Calls visit for the changes of two blocks that have begun. A block was good if its tokens' state
- * is XCI_LZ4_DONE afterwards; damage may be found after some calls. */
-XCI_CPU_INLINE void xci_walk_two(xci_walk walks[2], xci_visitor visit, void *state_a,
-                                 void *state_b) {
-    if (walks[0].listed >= XCI_DEPTH && walks[1].listed >= XCI_DEPTH)
-        xci_walk_both(&walks[0], &walks[1], visit, state_a, state_b);
-    if (walks[0].listed >= XCI_DEPTH)
-        xci_walk_one(&walks[0], visit, state_a);
-    if (walks[1].listed >= XCI_DEPTH)
-        xci_walk_one(&walks[1], visit, state_b);
-    xci_walk_drain(&walks[0], visit, state_a);
-    xci_walk_drain(&walks[1], visit, state_b);
-}
+/* ---- Check ---- */
 
 #define XCI_MASKS 16u
 
+/* What the loop over changes needs now and then. It has an address, so nothing of it stays in
+ * registers. */
+typedef struct xci_check_rest {
+    const uint8_t *weights; /* or NULL */
+    uint32_t bytes, element_bytes;
+    uint64_t masks[XCI_MASKS + XCI_MASK_PAD]; /* of words that are done, not yet counted */
+    xci_tally counts;                         /* of bytes and elements */
+    xci_cursor cursor;
+} xci_check_rest;
+
 typedef struct xci_checker {
     const uint8_t *weights;
-    uint32_t bytes, element_bytes;
-    uint32_t word; /* may get more parts */
+    uint32_t whole; /* words that lie wholly in the chunk; 0: no weights */
+    uint32_t word;  /* may get more parts */
+    uint64_t mask;  /* of it */
     uint32_t masked;
-    uint64_t mask;
-    uint64_t masks[XCI_MASKS + XCI_MASK_PAD]; /* of words that are done, not yet counted */
-    xci_tally tally;
-    xci_cursor cursor;
+    xci_tally tally; /* of bits and digest */
+    xci_check_rest *rest;
 } xci_checker;
 
-XCI_CPU_INLINE void xci_count_masks(xci_checker *checker) {
-    memset(checker->masks + checker->masked, 0, XCI_MASK_PAD * sizeof *checker->masks);
-    count_masks(checker->masks, checker->masked, checker->element_bytes, &checker->tally);
-    checker->masked = 0;
-}
-
-/* The word that is still open. */
-XCI_CPU_INLINE void xci_check_word(xci_checker *checker) {
-    const uint64_t old_word = checker->weights != NULL
-                                  ? xci_load_word(checker->weights, checker->word, checker->bytes)
-                                  : 0;
-    xci_tally_word(&checker->tally, &checker->cursor, checker->word, old_word, checker->mask);
-    checker->masks[checker->masked++] = checker->mask;
-    if (checker->masked == XCI_MASKS)
-        xci_count_masks(checker);
-}
-
-XCI_CPU_INLINE void xci_check_change(void *state, const xci_change *change) {
-    xci_checker *checker = state;
-    if (__builtin_expect(change->word == checker->word, 0)) {
-        checker->mask |= change->mask;
-        return;
-    }
-    if (__builtin_expect(checker->mask != 0, 1))
-        xci_check_word(checker);
-    checker->word = change->word;
-    checker->mask = change->mask;
-}
-
-static void xci_check_end(xci_checker *checker) {
-    if (checker->mask != 0)
-        xci_check_word(checker);
-    xci_count_masks(checker);
-}
-
-static void xci_check_raw(xci_checker *checker, const xci_block_job *job) {
-    for (uint32_t word = 0; word * 8 < job->bytes; ++word) {
-        const xci_change change = {xci_load_word(job->block, word, job->bytes), word};
-        if (change.mask != 0)
-            xci_check_change(checker, &change);
-    }
-}
-
-static xci_checker xci_checker_of(const xci_block_job *job) {
-    return (xci_checker){
+static xci_check_rest xci_check_rest_of(const xci_block_job *job) {
+    return (xci_check_rest){
         .weights = job->weights,
         .bytes = job->bytes,
         .element_bytes = job->element_bytes,
@@ -298,76 +39,179 @@ static xci_checker xci_checker_of(const xci_block_job *job) {
     };
 }
 
-/* A block that was walked, or raw and is now. Sets the results. */
-static void xci_check_finish(xci_block_job *job, xci_checker *checker, const xci_walk *walk) {
-    const bool raw = job->block_codec == XORCAST_CODEC_RAW && job->block_bytes == job->bytes;
-    if (raw)
-        xci_check_raw(checker, job);
-    xci_check_end(checker);
-    const xci_tally *tally = &checker->tally;
+static xci_checker xci_checker_of(const xci_block_job *job, xci_check_rest *rest) {
+    return (xci_checker){
+        .weights = job->weights, .whole = job->weights != NULL ? job->bytes / 8 : 0, .rest = rest};
+}
+
+static __attribute__((noinline)) void xci_count_masks(xci_check_rest *rest, uint32_t count) {
+    memset(rest->masks + count, 0, XCI_MASK_PAD * sizeof *rest->masks);
+    count_masks(rest->masks, count, rest->element_bytes, &rest->counts);
+}
+
+static __attribute__((noinline)) uint64_t xci_rest_word(const xci_check_rest *rest, uint32_t word) {
+    return rest->weights != NULL ? xci_load_word(rest->weights, word, rest->bytes) : 0;
+}
+
+/* The word that is still open. Of none, word 0, the mask is 0, which changes nothing. */
+XCI_CPU_INLINE void xci_check_word(xci_checker *checker) {
+    const uint64_t old_word = __builtin_expect(checker->word < checker->whole, 1)
+                                  ? xci_load64(checker->weights + (size_t)checker->word * 8)
+                                  : xci_rest_word(checker->rest, checker->word);
+    xci_tally_word(&checker->tally, &checker->rest->cursor, checker->word, old_word, checker->mask);
+    checker->rest->masks[checker->masked++] = checker->mask;
+    if (checker->masked == XCI_MASKS) {
+        xci_count_masks(checker->rest, XCI_MASKS);
+        checker->masked = 0;
+    }
+}
+
+XCI_CPU_INLINE void xci_check_part(xci_checker *checker, uint32_t word, uint64_t mask) {
+    if (__builtin_expect(word == checker->word, 0)) {
+        checker->mask |= mask;
+        return;
+    }
+    xci_check_word(checker);
+    checker->word = word;
+    checker->mask = mask;
+}
+
+XCI_CPU_INLINE void xci_check_entry(void *state, uint32_t entry) {
+    xci_check_part(state, entry >> 11, (uint64_t)(entry & 0xff) << (entry >> 8 & 7) * 8);
+}
+
+XCI_CPU_INLINE void xci_check_raw(xci_checker *checker, const xci_block_job *job) {
+    for (uint32_t word = 0; word * 8 < job->bytes; ++word) {
+        const uint64_t mask = xci_load_word(job->block, word, job->bytes);
+        if (mask != 0)
+            xci_check_part(checker, word, mask);
+    }
+}
+
+#define XCI_PIECE 512u /* entries */
+
+/* A block whose list had no room. */
+XCI_CPU_INLINE void xci_check_by_pieces(xci_checker *checker, xci_block_job *job) {
+    uint32_t list[XCI_PIECE];
+    xci_walk walk;
+    xci_walk_open(&walk, job, list, XCI_PIECE);
+    do {
+        walk.at = list;
+        xci_walk_on(&walk);
+        for (const uint32_t *entry = list; entry < walk.at; ++entry)
+            xci_check_entry(checker, *entry);
+    } while (!xci_walk_is_over(&walk));
+    job->status = walk.tokens.state == XCI_LZ4_DONE ? XORCAST_OK : XORCAST_DATA_CORRUPT;
+}
+
+/* Ends the open word and sets the results. */
+XCI_CPU_INLINE void xci_check_end(xci_checker *checker, xci_block_job *job) {
+    const xci_tally *tally = &checker->tally, *counts = &checker->rest->counts;
     const bool known = job->weights != NULL;
-    job->status = raw || walk->tokens.state == XCI_LZ4_DONE ? XORCAST_OK : XORCAST_DATA_CORRUPT;
+    xci_check_word(checker);
+    xci_count_masks(checker->rest, checker->masked);
     job->change = (xorcast_digest){{known ? tally->low : 0, known ? tally->high : 0}};
     job->bits_changed = tally->bits;
-    job->bytes_changed = (uint32_t)tally->bytes;
-    job->elements_changed = (uint32_t)tally->elements;
+    job->bytes_changed = (uint32_t)counts->bytes;
+    job->elements_changed = (uint32_t)counts->elements;
 }
 
-/* The next blocks' walks begin before these are done, so that their first weights are on their way:
- * sparse blocks have few more. */
-static void check(xci_block_job *jobs, uint64_t count) {
-    xci_walk walks[2][2];
-    xci_walks_begin(walks[0], jobs, count);
-    for (uint64_t i = 0; i < count; i += 2) {
-        xci_walk *const now = walks[i / 2 % 2];
-        const uint64_t left = count - i;
-        xci_checker first = xci_checker_of(&jobs[i]);
-        xci_checker second = left > 1 ? xci_checker_of(&jobs[i + 1]) : first;
-        xci_walks_begin(walks[(i / 2 + 1) % 2], jobs + i + 2, left > 2 ? left - 2 : 0);
-        xci_walk_two(now, xci_check_change, &first, &second);
-        xci_check_finish(&jobs[i], &first, &now[0]);
-        if (left > 1)
-            xci_check_finish(&jobs[i + 1], &second, &now[1]);
-    }
+/* Blocks that are not gone through by lists: raw ones, and those whose lists had no room. */
+static __attribute__((noinline)) void xci_check_without_list(xci_block_job *job,
+                                                             xci_check_rest *rest) {
+    xci_checker checker = xci_checker_of(job, rest);
+    if (job->status == XORCAST_BUFFER_TOO_SMALL)
+        xci_check_by_pieces(&checker, job);
+    else if (job->block_codec == XORCAST_CODEC_RAW && job->status == XORCAST_OK)
+        xci_check_raw(&checker, job);
+    xci_check_end(&checker, job);
 }
 
-typedef struct xci_target {
-    uint8_t *weights;
-    uint32_t bytes;
-} xci_target;
-
-XCI_CPU_INLINE void xci_apply_change(void *state, const xci_change *change) {
-    const xci_target *target = state;
-    uint8_t *at = target->weights + (size_t)change->word * 8;
-    const uint32_t left = target->bytes - change->word * 8;
-    if (__builtin_expect(left >= 8, 1)) {
-        xci_store64(at, xci_load64(at) ^ change->mask);
+/* Of a job whose block was walked, or is not to be; `next` is walked beside it. */
+static void xci_check_job(xci_block_job *job, xci_walk *next) {
+    xci_check_rest rest = xci_check_rest_of(job);
+    xci_checker checker = xci_checker_of(job, &rest);
+    if (job->list_bytes == 0) {
+        xci_check_without_list(job, &rest);
+        xci_walk_on(next);
         return;
     }
-    /* The next chunk begins behind this word: another thread may be writing there. */
-    const uint64_t changed = xci_load_part(at, left) ^ change->mask;
-    memcpy(at, &changed, left);
+    xci_visit_beside(job->list, job->list_bytes / XCI_LIST_ENTRY, next, xci_check_entry, &checker);
+    xci_check_end(&checker, job);
 }
+
+static void xci_list_open(xci_walk *walk, const xci_block_job *job) {
+    const bool room = job != NULL && job->list != NULL;
+    xci_walk_open(walk, job, room ? job->list : NULL, room ? XCI_LIST_ROOM(job->block_bytes) : 0);
+}
+
+/* What a walk came to; BUFFER_TOO_SMALL if its list had no room. */
+static void xci_list_end(xci_block_job *job, const xci_walk *walk) {
+    const bool raw = job->block_codec == XORCAST_CODEC_RAW && job->block_bytes == job->bytes;
+    const bool done = walk->tokens.state == XCI_LZ4_DONE;
+    const uint64_t bytes = done ? (uint64_t)(walk->at - job->list) * XCI_LIST_ENTRY : 0;
+    const bool too_long = !xci_walk_is_over(walk) || bytes > job->block_bytes;
+    job->list_bytes = too_long ? 0 : (uint32_t)bytes;
+    job->status = too_long      ? XORCAST_BUFFER_TOO_SMALL
+                  : raw || done ? XORCAST_OK
+                                : XORCAST_DATA_CORRUPT;
+}
+
+/* Blocks are listed at least XCI_LIST_AHEAD changes before they are worked on. */
+static void check(xci_block_job *jobs, uint64_t count) {
+    uint64_t listed = 0, ahead = 0;
+    xci_walk walk;
+    for (uint64_t i = 0; i < count; ++i) {
+        for (; listed < count && (listed == i || ahead < XCI_LIST_AHEAD); ++listed) {
+            xci_list_open(&walk, &jobs[listed]);
+            xci_walk_on(&walk);
+            xci_list_end(&jobs[listed], &walk);
+            ahead += jobs[listed].list_bytes / XCI_LIST_ENTRY;
+        }
+        ahead -= jobs[i].list_bytes / XCI_LIST_ENTRY;
+        xci_list_open(&walk, listed < count ? &jobs[listed] : NULL);
+        xci_check_job(&jobs[i], &walk);
+        if (listed == count)
+            continue;
+        xci_list_end(&jobs[listed], &walk);
+        ahead += jobs[listed++].list_bytes / XCI_LIST_ENTRY;
+    }
+}
+
+/* ---- Apply ---- */
 
 static void xci_apply_raw(const xci_block_job *job) {
-    if (xci_may_walk(job))
-        return;
     for (uint32_t i = 0; i < job->bytes; ++i)
         job->weights[i] ^= job->block[i];
 }
 
+/* By pieces of its list: one is applied while the next is made. */
+static void xci_apply_walked(const xci_block_job *job) {
+    uint32_t lists[2][XCI_PIECE];
+    xci_walk walk;
+    xci_walk_open(&walk, job, lists[0], XCI_PIECE);
+    xci_walk_on(&walk);
+    for (unsigned k = 0; walk.at > lists[k]; k = !k) {
+        const uint32_t entries = (uint32_t)(walk.at - lists[k]);
+        walk.at = lists[!k];
+        walk.end = lists[!k] + XCI_PIECE;
+        xci_visit_beside(lists[k], entries, &walk, xci_apply_entry, job->weights);
+    }
+}
+
 static void apply(const xci_block_job *jobs, uint64_t count) {
-    xci_walk walks[2][2];
-    xci_walks_begin(walks[0], jobs, count);
-    for (uint64_t i = 0; i < count; i += 2) {
-        const uint64_t left = count - i;
-        xci_target first = {jobs[i].weights, jobs[i].bytes};
-        xci_target second = {jobs[i + (left > 1)].weights, jobs[i + (left > 1)].bytes};
-        xci_walks_begin(walks[(i / 2 + 1) % 2], jobs + i + 2, left > 2 ? left - 2 : 0);
-        xci_walk_two(walks[i / 2 % 2], xci_apply_change, &first, &second);
-        xci_apply_raw(&jobs[i]);
-        if (left > 1)
-            xci_apply_raw(&jobs[i + 1]);
+    for (uint64_t i = 0, end; i < count; i = end) {
+        for (end = i; end < count && jobs[end].block_codec == XCI_CODEC_LIST; ++end)
+            continue;
+        if (end > i) {
+            xci_apply_lists(jobs + i, end - i);
+            continue;
+        }
+        end = i + 1;
+        if (xci_may_walk(&jobs[i]))
+            xci_apply_walked(&jobs[i]);
+        else
+            xci_apply_raw(&jobs[i]);
     }
 }
 

@@ -16,7 +16,9 @@
 #define XCI_LINE 64u
 #define XCI_LINE_WORDS 8u
 #define XCI_ENCODE_BATCH 16u
-#define XCI_AHEAD 4096u /* bytes between prefetch and use */
+/* Bytes between prefetch and use. A page ahead lines would share the cache's sets with those in
+ * use. */
+#define XCI_AHEAD 3072u
 #define XCI_CHUNK_LINES ((1u << 20) / XCI_LINE)
 
 /* A hint: the address may lie beyond the chunk, where the next one usually is. */
@@ -65,8 +67,9 @@ typedef struct xci_encoder {
     xci_writer writer;
     uint32_t element_bytes;
     bool fits; /* the block is still smaller than raw */
-    /* Lines that differ. Old may move only behind the writer, which reads it again: at the end. */
-    uint32_t line_count, last_line;
+    /* Lines that differ; the first of them have moved. Old may move only behind the writer, which
+     * reads it again. */
+    uint32_t line_count, last_line, moved;
     uint16_t *lines;
 } xci_encoder;
 
@@ -77,9 +80,26 @@ XCI_CPU_INLINE void xci_note_line(xci_encoder *encoder, uint32_t word) {
     encoder->last_line = line;
 }
 
+/* Moves lines behind the writer, XCI_MOVED or more at a time: later they would have to come from
+ * the second-level cache again. Not before the block is sure to stay smaller than raw, for which
+ * old is needed: LZ4 makes what is left longer by 1/255 and a token at most. */
+#define XCI_MOVED 64u
+XCI_CPU_INLINE void xci_move_early(xci_encoder *encoder, const xci_encode_job *job) {
+    const uint32_t anchor = encoder->writer.anchor, left = job->bytes - anchor;
+    const int64_t most = encoder->writer.at - encoder->writer.block + left + left / 255 + 64;
+    if (encoder->line_count - encoder->moved < XCI_MOVED || most >= job->bytes)
+        return;
+    uint32_t i = encoder->moved;
+    for (; i < encoder->line_count && encoder->lines[i] < anchor / XCI_LINE; ++i) {
+        const uint32_t at = encoder->lines[i] * XCI_LINE;
+        memcpy(job->move + at, job->new_bytes + at, XCI_LINE);
+    }
+    encoder->moved = i;
+}
+
 /* Old becomes new. Other lines are the same already and stay clean. */
 XCI_CPU_INLINE void xci_move_lines(const xci_encoder *encoder, const xci_encode_job *job) {
-    for (uint32_t i = 0; i < encoder->line_count; ++i) {
+    for (uint32_t i = encoder->moved; i < encoder->line_count; ++i) {
         const uint32_t at = encoder->lines[i] * XCI_LINE;
         if (__builtin_expect(job->bytes - at >= XCI_LINE, 1))
             memcpy(job->move + at, job->new_bytes + at, XCI_LINE);
@@ -162,6 +182,8 @@ XCI_CPU_INLINE void xci_encode_chunk(xci_encode_job *job, uint32_t codec) {
         xci_encode_words(&encoder, &differ, count);
         memcpy(differ.list, differ.list + XCI_ENCODE_BATCH, XCI_LINE_WORDS * sizeof *differ.list);
         differ.listed -= count;
+        if (codec == XORCAST_CODEC_LZ4 && job->move != NULL)
+            xci_move_early(&encoder, job);
     }
     if (job->bytes % 8 != 0)
         encoder = xci_encode_rest(encoder, job);
