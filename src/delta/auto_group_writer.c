@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "backend/backend.h"
-#include "codec/codec.h"
+#include "delta/group_reader.h"
 
 /* A group in one codec alone: raw, LZ4 or Snappy. */
 typedef struct form {
@@ -23,6 +23,7 @@ typedef struct form {
 struct xci_auto_group_writer {
     xci_prices prices;
     xci_gap_group_writer *gap;
+    xci_group_reader reader; /* of what a device has written */
     form forms[FORMS];
     xci_gap_rival *rivals;
     uint8_t *zeros, *packed[2]; /* the best frame so far and the next one */
@@ -30,13 +31,14 @@ struct xci_auto_group_writer {
 };
 
 xorcast_status xci_auto_group_writer_open(xorcast_context *context,
-                                          const xorcast_encoding *encoding,
+                                          const xci_prices *prices,
                                           xci_auto_group_writer **writer_out) {
     void *memory;
     TRY(xci_allocate_zeroed(context, sizeof(xci_auto_group_writer), &memory));
     xci_auto_group_writer *writer = memory;
     const xorcast_status status = xci_gap_group_writer_open(context, &writer->gap);
-    writer->prices = xci_prices_of(encoding);
+    writer->prices = *prices;
+    xci_group_reader_open(&writer->reader, context);
     if (status < 0) {
         xci_release(context, memory);
         return status;
@@ -54,6 +56,7 @@ void xci_auto_group_writer_close(xorcast_context *context, xci_auto_group_writer
         xci_release(context, writer->forms[f].places);
     }
     xci_gap_group_writer_close(context, writer->gap);
+    xci_group_reader_close(&writer->reader);
     xci_release(context, writer->rivals);
     xci_release(context, writer->zeros);
     xci_release(context, writer->packed[0]);
@@ -87,12 +90,18 @@ static xorcast_status reserve(xorcast_context *context, xci_auto_group_writer *w
 
 /* ---- Each codec alone ---- */
 
-static xorcast_status list_raw(xorcast_context *context, form *raw, const xci_record *listed) {
-    const uint8_t *from = listed->payload;
+/* Reading a record's parameters changes its blocks, hence the copy. */
+static xorcast_status list_raw(xci_auto_group_writer *writer, const xci_record *listed) {
+    form *raw = &writer->forms[0];
+    xci_record copy = *listed;
+    const uint8_t *from;
     uint8_t *at = raw->payload;
+    copy.blocks = raw->blocks;
+    memcpy(copy.blocks, listed->blocks, listed->block_count * sizeof *copy.blocks);
+    TRY(xci_group_read(&writer->reader, XCI_NOWHERE, &copy, &from));
     for (uint32_t i = 0; i < listed->block_count; i++) {
         const xci_block *block = &listed->blocks[i];
-        TRY(xci_codec_decode(context, XCI_NOWHERE, block->codec, from, block->bytes, at,
+        TRY(xci_block_decode(&writer->reader, XCI_NOWHERE, &copy, i, from, NULL, at,
                              block->chunk_bytes));
         raw->blocks[i] = *block;
         raw->blocks[i].codec = XORCAST_CODEC_RAW;
@@ -127,6 +136,16 @@ static void encode_form(const xci_backend *backend, xci_auto_group_writer *write
     to->bytes = (uint64_t)(at - to->payload);
 }
 
+/* Each codec alone, of a record in the plain form. */
+static xorcast_status make_forms(xorcast_context *context, xci_auto_group_writer *writer,
+                                 const xci_record *listed) {
+    TRY(reserve(context, writer, listed));
+    TRY(list_raw(writer, listed));
+    encode_form(context->shared->backend, writer, XORCAST_CODEC_LZ4, listed->block_count);
+    encode_form(context->shared->backend, writer, XORCAST_CODEC_SNAPPY, listed->block_count);
+    return XORCAST_OK;
+}
+
 static uint64_t price_of(const xci_prices *prices, const xci_block *block) {
     return prices->wire * block->bytes + prices->weights[block->codec] * block->chunk_bytes;
 }
@@ -159,12 +178,24 @@ static uint64_t price_of_all(const xci_prices *prices, const xci_record *record)
     return price + (record->second_pass ? prices->second_pass * record->raw_bytes : 0);
 }
 
+/* Whether `candidate` can be cheaper than `best` once it is compressed: no frame is shorter than a
+ * byte. */
+static bool may_win(const xci_prices *prices, const xci_record *candidate,
+                    const xci_record *best) {
+    xci_record packed = *candidate;
+    packed.second_pass = true;
+    packed.stored_bytes = 1;
+    return price_of_all(prices, &packed) < price_of_all(prices, best);
+}
+
 /* Takes `candidate`, compressed, in place of `best` if that is cheaper. */
 static xorcast_status try_packed(xorcast_context *context, xci_auto_group_writer *writer,
                                  xci_zstd_encoder *zstd, const xci_record *candidate,
                                  xci_record *best) {
     const uint32_t room = best->payload == writer->packed[0] ? 1 : 0;
     xci_record packed = *candidate;
+    if (!may_win(&writer->prices, candidate, best))
+        return XORCAST_OK;
     TRY(xci_grow(context, &writer->packed[room], &writer->packed_capacity[room], packed.raw_bytes));
     TRY(xci_zstd_encode(context, zstd, candidate->payload, packed.raw_bytes, writer->packed[room],
                         &packed.stored_bytes));
@@ -177,30 +208,83 @@ static xorcast_status try_packed(xorcast_context *context, xci_auto_group_writer
     return XORCAST_OK;
 }
 
-xorcast_status xci_auto_group_write(xorcast_context *context, xci_auto_group_writer *writer,
-                                    xci_zstd_encoder *zstd, const xci_record *listed,
-                                    const uint8_t *const *old, xci_record *record_out) {
-    const uint32_t count = listed->block_count;
-    xci_record mixed;
-    TRY(reserve(context, writer, listed));
-    TRY(list_raw(context, &writer->forms[0], listed));
-    encode_form(context->shared->backend, writer, XORCAST_CODEC_LZ4, count);
-    encode_form(context->shared->backend, writer, XORCAST_CODEC_SNAPPY, count);
-    list_rivals(writer, count, old != NULL);
-    TRY(xci_gap_group_write(context, writer->gap, listed, old, writer->rivals, &mixed));
-    mixed.second_pass = false;
-    mixed.stored_bytes = mixed.raw_bytes;
-    *record_out = mixed;
-    if (zstd == NULL)
-        return XORCAST_OK;
-    TRY(try_packed(context, writer, zstd, &mixed, record_out));
+static xorcast_status try_forms(xorcast_context *context, xci_auto_group_writer *writer,
+                                xci_zstd_encoder *zstd, const xci_record *listed,
+                                xci_record *best) {
     for (uint32_t f = 0; f < FORMS; f++) {
         xci_record alone = *listed;
         alone.blocks = writer->forms[f].blocks;
         alone.payload = writer->forms[f].payload;
         alone.raw_bytes = writer->forms[f].bytes;
         alone.params_bytes = 0;
-        TRY(try_packed(context, writer, zstd, &alone, record_out));
+        TRY(try_packed(context, writer, zstd, &alone, best));
     }
     return XORCAST_OK;
+}
+
+/* The mixture of the cheapest blocks, of which the forms are made. */
+static xorcast_status mix(xorcast_context *context, xci_auto_group_writer *writer,
+                          const xci_record *listed, const uint8_t *const *old,
+                          xci_record *mixed_out) {
+    list_rivals(writer, listed->block_count, old != NULL);
+    TRY(xci_gap_group_write(context, writer->gap, listed, old, writer->rivals, mixed_out));
+    mixed_out->second_pass = false;
+    mixed_out->stored_bytes = mixed_out->raw_bytes;
+    mixed_out->form_bytes[0] = writer->forms[1].bytes;
+    mixed_out->form_bytes[1] = writer->forms[2].bytes;
+    return XORCAST_OK;
+}
+
+xorcast_status xci_auto_group_mix(xorcast_context *context, xci_auto_group_writer *writer,
+                                  const xci_record *listed, const uint8_t *const *old,
+                                  xci_record *record_out) {
+    TRY(make_forms(context, writer, listed));
+    return mix(context, writer, listed, old, record_out);
+}
+
+xorcast_status xci_auto_group_write(xorcast_context *context, xci_auto_group_writer *writer,
+                                    xci_zstd_encoder *zstd, const xci_record *listed,
+                                    const uint8_t *const *old, xci_record *record_out) {
+    xci_record mixed;
+    TRY(xci_auto_group_mix(context, writer, listed, old, &mixed));
+    *record_out = mixed;
+    if (zstd == NULL)
+        return XORCAST_OK;
+    TRY(try_packed(context, writer, zstd, &mixed, record_out));
+    return try_forms(context, writer, zstd, listed, record_out);
+}
+
+/* Whether any codec alone can be cheaper than `best`. As if no block of a form were raw, or, where
+ * that is cheaper, all. */
+static bool forms_may_win(const xci_auto_group_writer *writer, const xci_record *plain,
+                          const xci_record *best) {
+    const xci_prices *prices = &writer->prices;
+    uint64_t chunk_bytes = 0;
+    for (uint32_t i = 0; i < plain->block_count; i++)
+        chunk_bytes += plain->blocks[i].chunk_bytes;
+    const uint64_t bytes[FORMS] = {chunk_bytes, plain->form_bytes[0], plain->form_bytes[1]};
+    for (uint32_t f = 0; f < FORMS; f++) {
+        const uint64_t weight =
+            xci_min(prices->weights[XORCAST_CODEC_RAW], prices->weights[XORCAST_CODEC_RAW + f]);
+        const uint64_t least =
+            prices->wire + weight * chunk_bytes + prices->second_pass * bytes[f];
+        if (least < price_of_all(prices, best))
+            return true;
+    }
+    return false;
+}
+
+xorcast_status xci_auto_group_pack(xorcast_context *context, xci_auto_group_writer *writer,
+                                   xci_zstd_encoder *zstd, const xci_record *mixed,
+                                   const xci_record *plain, xci_record *record_out) {
+    *record_out = *mixed;
+    record_out->stored_bytes = mixed->raw_bytes;
+    const xci_record packed = *record_out;
+    if (zstd == NULL)
+        return XORCAST_OK;
+    TRY(try_packed(context, writer, zstd, &packed, record_out));
+    if (!forms_may_win(writer, plain, record_out))
+        return XORCAST_OK;
+    TRY(make_forms(context, writer, plain));
+    return try_forms(context, writer, zstd, plain, record_out);
 }

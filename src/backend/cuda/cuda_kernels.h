@@ -169,12 +169,22 @@ int xci_cuda_apply(const xci_cuda_block_call *call, void *stream);
  * bytes_changed is not 0: a block may be empty. If all need more than `capacity`, *used_bytes says
  * how much, and groups that end behind it are not written; all else holds. Beside the old weights
  * *used_bytes is UINT64_MAX, and nothing else of the results but counts and digests holds, if the
- * scratch is too small for so many changes. */
+ * scratch is too small for so many changes.
+ *
+ * With `prices` each chunk takes the codec that is cheapest for it, as delta/auto_group_writer.c
+ * chooses without a second pass: raw, LZ4 and Snappy blocks stand among those of gap. */
 typedef struct xci_cuda_gap_group {
     uint64_t offset;
     uint32_t bytes; /* of the payload, parameters included */
     uint32_t params_bytes;
+    uint32_t lz4_bytes, snappy_bytes; /* of its changed chunks in one of these; with prices */
 } xci_cuda_gap_group;
+
+/* As xci_prices (delta/choice.h); `weights` of gap are those of the form that is made. */
+typedef struct xci_cuda_prices {
+    uint64_t wire; /* 0: gap alone, and raw where that is not smaller */
+    uint64_t weights[5];
+} xci_cuda_prices;
 
 typedef struct xci_cuda_gap_encode_call {
     xci_cuda_grid grid;
@@ -190,10 +200,19 @@ typedef struct xci_cuda_gap_encode_call {
     uint8_t *scratch;       /* aligned to 256 */
     uint64_t scratch_bytes; /* xci_cuda_gap_scratch at least; more lets it list more */
     uint32_t beside; /* 1: the form beside the old weights */
-    uint32_t listed; /* 1: scratch and results are those of a call for the same chunks before it */
+    /* 1: scratch and results are those of a call for the same chunks before it, which had the same
+     * prices but for those of gap */
+    uint32_t listed;
+    xci_cuda_prices prices;
+    const xci_cuda_result *other; /* of xci_cuda_gap_move */
 } xci_cuda_gap_encode_call;
 uint64_t xci_cuda_gap_scratch(uint64_t count, uint64_t group_count, uint32_t chunk_bytes);
 int xci_cuda_gap_encode(const xci_cuda_gap_encode_call *call, void *stream);
+/* Old becomes new in the chunks of the groups that a call has written, of which these are the
+ * scratch and the results; nothing has used the scratch since, but calls that were `listed`. Groups
+ * that did not fit stay as they were, in the results of `other` too, which are those of another
+ * form, or NULL. The results say of each changed chunk whether it was `moved`. */
+int xci_cuda_gap_move(const xci_cuda_gap_encode_call *call, void *stream);
 
 /* ---- Gap blocks, when they are staged -----------------------------------------------------------
  * check decodes foreign blocks with every bounds check, reads the old words at changed positions
