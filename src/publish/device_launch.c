@@ -1,0 +1,138 @@
+/* Pieces to the device: see device_launch.h. */
+#include "publish/device_launch.h"
+
+#include "base/bytes.h"
+#include "publish/device_pieces.h"
+
+/* Gives scattered chunks a place in the bounce buffer: those of a piece of one range. */
+static xorcast_status place_scattered(xci_device_encoder *e, const xci_encode_slot *slot,
+                                      bool *any_out) {
+    const xci_put_range *range = &e->ranges[slot->ranges.first];
+    *any_out = xci_range_scattered(e, range);
+    for (uint64_t c = range->first; *any_out && c < range->end; c++) {
+        if (!xci_chunk_scattered(e, c))
+            continue;
+        TRY(xci_device_join_reserve(&e->join));
+        *xci_chunk_place(e, c) = xci_device_join_place(&e->join, range->first, c);
+    }
+    return XORCAST_OK;
+}
+
+/* The table is on its way: the host's entries mark what is scattered again. */
+static void unplace_scattered(xci_device_encoder *e, const xci_encode_slot *slot) {
+    const xci_put_range *range = &e->ranges[slot->ranges.first];
+    for (uint64_t c = range->first; c < range->end; c++)
+        if (xci_device_join_has(&e->join, *xci_chunk_place(e, c)))
+            *xci_chunk_place(e, c) = xci_device_incoming_small(&e->incoming, c);
+}
+
+/* Small tensors of other devices are copied on their drain streams. */
+static void list_sources(const xci_device_encoder *e, bool packed, xci_join_source *sources) {
+    for (uint32_t s = 0; s < e->pending->bundle->share_count; s++) {
+        const xci_device_encoder *one = e->siblings[s];
+        sources[s].stream = packed && one != e ? one->drain : one->compute;
+        sources[s].packed = packed ? one->incoming.small.at : NULL;
+    }
+}
+
+static xorcast_status gather_scattered(xci_device_encoder *e, const xci_encode_slot *slot) {
+    const xci_put_range *range = &e->ranges[slot->ranges.first];
+    xci_join_source sources[XCI_SHARES_MAX];
+    list_sources(e, range->first >= e->pending->bundle->whole_chunk_count, sources);
+    for (uint64_t c = range->first; c < range->end;) {
+        uint64_t stop = c;
+        while (stop < range->end && xci_device_join_has(&e->join, *xci_chunk_place(e, stop)))
+            stop++;
+        if (stop > c)
+            TRY(xci_device_join_run(&e->join, range->first, c, stop - c, sources));
+        c = stop + (stop == c);
+    }
+    return XORCAST_OK;
+}
+
+static xci_cuda_encode_call call_of(const xci_device_encoder *e, const xci_encode_slot *slot) {
+    const xci_slot_tables on = xci_slot_device(slot);
+    const xci_device_map *shadow = xci_device_shadow_home(e->shadow, e->share);
+    return (xci_cuda_encode_call){
+        .grid = shadow->grid,
+        .old_at = shadow->places.direct,
+        .new_at = (const uint8_t *const *)e->incoming.device_at,
+        .first = slot->first,
+        .count = slot->count,
+        .codec = (uint32_t)xci_min(xci_device_encoding(e)->codec, XORCAST_CODEC_LZ4),
+        .move = e->moves,
+        .blocks = slot->output.at,
+        .capacity = e->capacity,
+        .results = on.results,
+        .used_bytes = on.used,
+        .scratch = e->scratch.at,
+        .scratch_bytes = e->scratch.bytes};
+}
+
+/* In the gap codec, in each form that is wanted. */
+static xorcast_status start_gap(xci_device_encoder *e, xci_encode_slot *slot,
+                                const xci_cuda_encode_call *call) {
+    const uint64_t count = slot->ranges.end - slot->ranges.first;
+    for (uint64_t i = 0; i < count; i++)
+        e->gap_first[i] = xci_range_first(e, &e->ranges[slot->ranges.first + i]);
+    e->gap_first[count] = slot->first + slot->count;
+    TRY(xci_device_gap_start(&slot->gap, e->context, NULL, call, e->gap_first, count, e->compute));
+    if (xci_device_encoding(e)->old_weights == 0)
+        return XORCAST_OK;
+    return xci_device_gap_start(&slot->beside, e->context, &slot->gap, call, e->gap_first, count,
+                                e->compute);
+}
+
+static xorcast_status start_encode(xci_device_encoder *e, xci_encode_slot *slot, bool scattered) {
+    xorcast_context *context = e->context;
+    const xci_device *device = context->shared->device;
+    const xci_cuda_encode_call call = call_of(e, slot);
+    const uint64_t at = slot->first * sizeof(uint8_t *);
+    XCI_DEVICE(context, "copy a table",
+               device->ops->copy(device->handle, e->incoming.table.at + at,
+                                 e->incoming.pinned.at + at, slot->count * sizeof(uint8_t *),
+                                 e->compute));
+    if (e->ranges[slot->ranges.end - 1].end > e->pending->bundle->whole_chunk_count)
+        XCI_DEVICE(context, "order two streams",
+                   device->ops->stream_after(device->handle, e->compute, e->gathered));
+    if (scattered)
+        TRY(gather_scattered(e, slot));
+    if (e->launched >= XCI_ENCODE_SLOTS) /* what the slot holds may still be copied */
+        XCI_DEVICE(context, "order two streams",
+                   device->ops->stream_after(device->handle, e->compute, slot->kept));
+    slot->gap.here = e->encodes_gap && xci_slot_whole(e, slot);
+    if (slot->gap.here)
+        TRY(start_gap(e, slot, &call));
+    XCI_DEVICE(context, "encode weights", device->ops->encode(device->handle, &call, e->compute));
+    slot->moved = e->moves;
+    TRY(xci_stream_follow(context, e->sizes, e->compute, e->computed));
+    XCI_DEVICE(context, "copy results",
+               device->ops->copy(device->handle, slot->pinned.at, slot->tables.at,
+                                 xci_slot_results_bytes(slot), e->sizes));
+    if (slot->gap.here)
+        TRY(xci_device_gap_fetch(&slot->gap, context, e->sizes));
+    if (slot->gap.here && xci_device_encoding(e)->old_weights != 0)
+        TRY(xci_device_gap_fetch(&slot->beside, context, e->sizes));
+    XCI_DEVICE(context, "mark a stream",
+               device->ops->event_record(device->handle, slot->encoded, e->sizes));
+    return XORCAST_OK;
+}
+
+xorcast_status xci_device_launch(xci_device_encoder *e) {
+    bool scattered;
+    xci_encode_slot *slot = &e->slots[e->launched % XCI_ENCODE_SLOTS];
+    slot->ranges = xci_pieces_next(e);
+    slot->first = xci_range_first(e, &e->ranges[slot->ranges.first]);
+    slot->count = xci_range_end(e, &e->ranges[slot->ranges.end - 1]) - slot->first;
+    slot->settled = 0;
+    TRY(place_scattered(e, slot, &scattered));
+    const xorcast_status status = start_encode(e, slot, scattered);
+    e->launched++;
+    if (!scattered)
+        return status;
+    const xci_device *device = e->context->shared->device;
+    const int waited = device->ops->stream_wait(device->handle, e->compute); /* one bounce buffer */
+    unplace_scattered(e, slot);
+    TRY(status);
+    return xci_device_result(e->context, waited, "encode weights");
+}
