@@ -161,8 +161,8 @@ xorcast_status xci_group_write_shorter(xci_group_writer *writer, const xci_recor
     return XORCAST_OK;
 }
 
-bool xci_group_writer_is_plain(const xci_group_writer *writer) {
-    return writer->zstd == NULL && writer->gap == NULL && writer->choice == NULL;
+bool xci_group_writer_is_plain(const xci_group_writer *writer, bool encoded) {
+    return writer->zstd == NULL && (encoded || (writer->gap == NULL && writer->choice == NULL));
 }
 
 xorcast_status xci_group_write_open(xci_group_writer *writer, const xci_record *listed,

@@ -38,30 +38,20 @@ static void list_block(const book_job *job, uint64_t index, const xci_cuda_resul
     *at += xci_round_up(result->block_bytes, XCI_BLOCK_ALIGNMENT);
 }
 
-/* The record of a range that the device has encoded in the gap codec, `beside` the old weights or
- * not: chunks that have a block are those that have one in LZ4. */
+/* The record of a range whose group the device has written, `beside` the old weights or not. */
 static void take_payload(const xci_device_encoder *e, const xci_encode_slot *slot,
                          const xci_put_range *range, bool beside, xci_record *record) {
     const uint8_t *payload = beside ? slot->beside_payload.at : slot->payload.at;
-    const xci_device_gap_tables host = xci_device_gap_host(beside ? &slot->beside : &slot->gap);
-    const xci_cuda_gap_group *group = &host.groups[range - &e->ranges[slot->ranges.first]];
-    const uint64_t first = xci_range_first(e, range) - slot->first;
-    for (uint32_t i = 0; i < record->block_count; i++) {
-        const xci_cuda_result *result = &host.results[first + record->blocks[i].chunk];
-        record->blocks[i].codec = result->block_codec;
-        record->blocks[i].bytes = result->block_bytes;
-    }
-    record->payload = payload + group->offset;
-    record->raw_bytes = record->stored_bytes = group->bytes;
-    record->params_bytes = group->params_bytes;
-    record->encoded = true;
+    xci_device_gap_take(beside ? &slot->beside : &slot->gap,
+                        (uint64_t)(range - &e->ranges[slot->ranges.first]),
+                        xci_range_first(e, range) - slot->first, payload, record);
 }
 
 /* What a range of the piece came to. */
 static void collect(const book_job *job, const xci_put_range *range, xci_encode_worker *worker,
                     xci_piece *piece, bool *behind_out) {
     const xorcast_bundle *bundle = job->e->pending->bundle;
-    const xci_slot_tables on = xci_slot_host(job->slot);
+    const xci_cuda_result *results = xci_slot_results(job->slot);
     uint8_t *at = job->kept;
     xci_record *record = &piece->record;
     xci_chunk chunk;
@@ -72,19 +62,20 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
     const uint64_t base = xci_range_first(job->e, range) - job->slot->first;
     for (uint64_t c = range->first; c < range->end; c++) {
         const uint64_t index = base + (c - range->first);
-        const xci_cuda_result *result = &on.results[index];
+        const xci_cuda_result *result = &results[index];
+        const bool has_block = xci_slot_has_block(job->slot, result);
         if (c == range->first)
             xci_bundle_chunk(bundle, c, NULL, &chunk);
         else
             xci_bundle_next_chunk(bundle, NULL, &chunk);
         xci_piece_cover(piece, chunk.segments, chunk.segment_count, chunk.element_bytes);
-        if (result->block_bytes > 0 && record->block_count == 0) {
+        if (has_block && record->block_count == 0) {
             record->payload = job->slot->payload.at + result->block_offset;
             at = job->kept != NULL ? kept_at(job, range, result->block_offset) : NULL;
         }
         if (job->kept != NULL)
             list_block(job, index, result, &at);
-        if (result->block_bytes == 0)
+        if (!has_block)
             continue;
         record->blocks[record->block_count++] =
             (xci_block){(uint32_t)(c - bundle->group_first[range->group]), result->block_codec,
@@ -97,7 +88,7 @@ static void collect(const book_job *job, const xci_put_range *range, xci_encode_
         piece->counts.chunks_changed++;
         xci_digest_merge(&piece->change, &result->change);
     }
-    if (job->slot->gap.here && record->block_count > 0)
+    if (job->slot->has_gap && record->block_count > 0)
         take_payload(job->e, job->slot, range, false, record);
     *behind_out = !moved;
 }
@@ -167,7 +158,7 @@ static xorcast_status book_ranges(xci_device_encoder *e, const xci_encode_slot *
     book_job job = {e, slot, kept, hashes ? parts->count - parts->hashed : 0};
     memset(e->notes, 0, range_count * sizeof *e->notes);
     xci_pending_open_records(e->pending, e->ranges[slot->ranges.first].group,
-                             xci_slot_whole(e, slot) && xci_slot_gapless(e, slot));
+                             xci_slot_whole(e, slot) && xci_slot_gapless(e, slot), slot->has_gap);
     const xorcast_status status =
         xci_pool_run(e->context->shared->pool, job.part_count + range_count, book_item, &job);
     e->pending->open_records = false;
@@ -180,7 +171,7 @@ static xorcast_status book_ranges(xci_device_encoder *e, const xci_encode_slot *
  * the shadow: it must have moved by all pieces before this one, those of other devices too. */
 static xorcast_status begin_lists(xci_device_encoder *e, const xci_encode_slot *slot) {
     e->booking = slot;
-    if (xci_device_encoding(e)->old_weights == 0 || slot->gap.here)
+    if (xci_device_encoding(e)->old_weights == 0 || slot->has_gap)
         return XORCAST_OK;
     for (uint32_t s = 0; s < e->pending->bundle->share_count; s++) {
         const xci_device_encoder *one = e->siblings[s];
@@ -229,7 +220,9 @@ static xorcast_status book_piece(xci_device_encoder *e, xci_encode_slot *slot) {
     TRY(begin_lists(e, slot));
     const xorcast_status status = book_ranges(e, slot, kept);
     e->booking = NULL;
-    if (xci_device_shadow_on_device(e->shadow))
+    if (slot->moved && slot->has_gap && status < 0)
+        TRY(xci_device_take_back(e, slot, e->notes));
+    else if (xci_device_shadow_on_device(e->shadow) && !slot->has_gap)
         TRY(xci_device_settle(e, slot, slot->ranges.first, slot->ranges.end, e->notes));
     slot->moved = false;
     TRY(status);

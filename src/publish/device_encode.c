@@ -28,7 +28,7 @@ static xorcast_status open_slots(xci_device_encoder *e) {
         .most_chunks = e->most_chunks,
         .capacity = e->capacity,
         .gap_groups = e->encodes_gap ? e->gap_groups : 0,
-        /* This form is the shorter one, and both are a half of the LZ4 blocks, as a rule. */
+        /* This form is the shorter one, as a rule. */
         .beside_capacity =
             beside ? xci_max(e->pending->bundle->group_size_max, e->capacity / 2) : 0};
     for (unsigned i = 0; i < XCI_ENCODE_SLOTS; i++)
@@ -50,7 +50,7 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     uint64_t scratch =
         xci_max(device->ops->encode_scratch(device->handle, e->most_chunks, (uint32_t)chunk_bytes),
                 xci_settle_bytes(e));
-    e->encodes_gap = xci_device_encoding(e)->codec == XORCAST_CODEC_GAP &&
+    e->encodes_gap = xci_device_encoding(e)->codec >= XORCAST_CODEC_GAP &&
                      e->pending->bound == NULL && device->ops->gap_encode != NULL;
     /* Groups are at least so large, but for the last of whole chunks and the last of all. */
     e->gap_groups = xci_min(
@@ -181,20 +181,25 @@ static xorcast_status come_to_rest(const xci_device_encoder *e) {
     return xci_device_result(e->context, kept, "align blocks");
 }
 
+static xorcast_status take_slot_back(xci_device_encoder *e, xci_encode_slot *slot) {
+    const xci_device *device = e->context->shared->device;
+    if (slot->has_gap) {
+        TRY(xci_device_gap_fetch_now(&slot->gap, e->context, slot->payload.at));
+        return xci_device_take_back(e, slot, NULL);
+    }
+    XCI_DEVICE(e->context, "copy results",
+               device->ops->copy_now(device->handle, slot->pinned.at, slot->tables.at,
+                                     xci_slot_results_bytes(slot)));
+    return xci_device_settle(e, slot, slot->ranges.first, slot->ranges.end, NULL);
+}
+
 /* The put failed and all is at rest: pieces that were encoded and not booked go back. */
 static xorcast_status take_back(xci_device_encoder *e) {
-    const xci_device *device = e->context->shared->device;
     for (unsigned i = 0; i < XCI_ENCODE_SLOTS; i++) {
         xci_encode_slot *slot = &e->slots[i];
         if (!slot->moved)
             continue;
-        xorcast_status status =
-            xci_device_result(e->context,
-                              device->ops->copy_now(device->handle, slot->pinned.at,
-                                                    slot->tables.at, xci_slot_results_bytes(slot)),
-                              "copy results");
-        if (status == XORCAST_OK)
-            status = xci_device_settle(e, slot, slot->ranges.first, slot->ranges.end, NULL);
+        const xorcast_status status = take_slot_back(e, slot);
         if (status < 0) {
             xci_device_shadow_lose(e->shadow);
             return status;
@@ -237,6 +242,7 @@ xorcast_status xci_device_encoder_start(xci_device_encoder *e, void *ready,
     e->ranges = ranges;
     e->span_count = 0;
     e->launched = e->received = e->booked = 0;
+    e->host_range = UINT64_MAX;
     xci_pieces_push(e, (xci_range_span){first, end});
     return begin_pieces(e, ready, all);
 }

@@ -47,9 +47,10 @@ struct xci_device_encoder {
     xci_range_note *notes;               /* one for each range of a piece */
     xci_range_span spans[XCI_ENCODE_SPANS];
     uint32_t span_count;
-    bool encodes_gap;        /* whole groups are encoded in the gap codec by the device, */
-    uint64_t gap_groups;     /* so many at most in a piece, */
-    uint64_t *gap_first;     /* their first chunks, and where the last one ends */
+    bool encodes_gap;    /* whole groups are written by the device, in the gap codec or `auto`, */
+    uint64_t gap_groups; /* so many at most in a piece, */
+    uint64_t *gap_first; /* their first chunks, and where the last one ends; */
+    uint64_t host_range; /* but not this one, for which there was no room there */
     xci_device_lists *lists; /* one for each worker, where the host writes from lists; or NULL */
     const xci_encode_slot *booking; /* the piece whose ranges are booked now, or NULL */
 };

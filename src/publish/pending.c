@@ -247,9 +247,9 @@ xorcast_status xci_pending_seen(xci_pending *pending, const xci_put_range *range
     return write_joined(pending, worker_index, range->group);
 }
 
-void xci_pending_open_records(xci_pending *pending, uint64_t group, bool whole) {
+void xci_pending_open_records(xci_pending *pending, uint64_t group, bool whole, bool encoded) {
     pending->open_records = whole && pending->parts[XCI_FORM_PLAIN].next_group == group &&
-                            xci_group_writer_is_plain(&pending->workers[0].writer);
+                            xci_group_writer_is_plain(&pending->workers[0].writer, encoded);
 }
 
 xorcast_status xci_pending_plan(xci_pending *pending) {

@@ -69,7 +69,7 @@ void xci_pending_sums(const xci_pending *pending, xci_put_sums *sums_out);
 xorcast_status xci_pending_plan(xci_pending *pending);
 /* Whether what is booked of whole groups from `group` on, without a gap, needs no copy before
  * xci_pending_plan gives it a place: sets `open_records`. */
-void xci_pending_open_records(xci_pending *pending, uint64_t group, bool whole);
+void xci_pending_open_records(xci_pending *pending, uint64_t group, bool whole, bool encoded);
 /* BAD_STATE that names a tensor which has not come, or OK. */
 xorcast_status xci_pending_check(xci_pending *pending);
 
