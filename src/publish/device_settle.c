@@ -92,9 +92,14 @@ static xorcast_status undo_group(xci_device_encoder *e, const xci_encode_slot *s
     const uint64_t first = xci_range_first(e, range) - slot->first;
     const xci_cuda_result *results = xci_slot_results(slot) + first;
     xci_record record = {.group = range->group, .blocks = e->pending->workers[0].blocks};
-    for (uint64_t c = 0; c < range->end - range->first; c++)
-        if (results[c].bytes_changed > 0 && results[c].moved == 1)
-            record.blocks[record.block_count++] = (xci_block){.chunk = (uint32_t)c};
+    for (uint64_t c = 0; c < range->end - range->first; c++) {
+        xci_chunk chunk;
+        if (results[c].bytes_changed == 0 || results[c].moved != 1)
+            continue;
+        xci_bundle_chunk(e->pending->bundle, range->first + c, NULL, &chunk);
+        record.blocks[record.block_count++] = (xci_block){
+            .chunk = (uint32_t)c, .element_bytes = chunk.element_bytes, .chunk_bytes = chunk.bytes};
+    }
     if (record.block_count == 0)
         return XORCAST_OK;
     xci_device_gap_take(&slot->gap, number, first, slot->payload.at, &record);

@@ -1,7 +1,7 @@
 /* The CUDA backend's gap encoder against the CPU's: payloads of groups, sizes, codecs, counts and
  * digest changes must be the same, byte for byte, however much scratch there is; also where each
- * chunk takes the cheapest codec, for several prices. And old becomes new where it is told to. Runs on a GPU, or
- * on the emulation of one (emulated/), which takes fewer cases because it is slow.
+ * chunk takes the cheapest codec, for several prices. And old becomes new where it is told to. Runs
+ * on a GPU, or on the emulation of one (emulated/), which takes fewer cases because it is slow.
  *
  *     test_cuda_gap_encode [quick]
  *

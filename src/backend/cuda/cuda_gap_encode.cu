@@ -1,7 +1,7 @@
 /* xci_cuda_gap_encode: kernels one after the other. Words are listed by as many warps as the device
  * holds; groups are planned, chunks get their rivals if the call chooses, blocks get their sizes,
- * groups are finished and placed, and blocks are written. What is done for each chunk is a warp's, so that groups with many changes, which may lie
- * together, are everybody's. */
+ * groups are finished and placed, and blocks are written. What is done for each chunk is a warp's,
+ * so that groups with many changes, which may lie together, are everybody's. */
 #include <stddef.h>
 
 #include "backend/cuda/cuda_gap_finish.cuh"

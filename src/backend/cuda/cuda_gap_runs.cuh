@@ -1,6 +1,6 @@
-/* LZ4 and Snappy blocks of a chunk whose changed words are listed: sizes, and the blocks themselves,
- * byte for byte those of backend/cpu/cpu_writer.h. A warp goes through the words from the chunk's
- * end to its beginning, one a lane, because what stands before literals says how many they are.
+/* LZ4 and Snappy blocks of a chunk whose changed words are known: sizes, and the blocks, byte for
+ * byte those of backend/cpu/cpu_writer.h. A warp goes through the words from the chunk's end to its
+ * beginning, one a lane, because what stands before literals says how many they are.
  *
  *     a lane's bytes:  the word's, from its first changed byte on; then, where the run of zeros to
  *                      the next word is copied: literal 0, the copy, the head of the literals
