@@ -319,8 +319,8 @@ int main(int argc, char **argv) {
     const bool quick = argc > 1 && strcmp(argv[1], "quick") == 0;
     for (uint32_t p = 0; p <= PRICES; p++) {
         const xci_prices *prices = p > 0 ? &all_prices[p - 1] : NULL;
-        test_sets(prices, quick ? 1 : 40, 16, 600);
-        test_sets(prices, quick ? 1 : 40, p == 0 ? 10 : 3, 9000);
+        test_sets(prices, quick ? 1 : 40, quick && p > 0 ? 6 : 16, 600);
+        test_sets(prices, quick ? 1 : 40, quick && p > 0 ? 2 : 10, quick ? 6000 : 9000);
         if (!quick || p == 0)
             test_sets(prices, quick ? 1 : 40, 2, quick ? 40000 : 65536);
         if (!quick)

@@ -1,4 +1,5 @@
 /* Groups in the gap codec on the stand-in device: the CPU's encoder, in the shape of kernels. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +8,12 @@
 
 uint64_t fake_gap_scratch(uint64_t count, uint64_t group_count, uint32_t chunk_bytes) {
     return 256 + count + group_count + chunk_bytes;
+}
+
+static atomic_uint_fast64_t most_beside = UINT64_MAX;
+
+void fake_device_gap_room(uint64_t chunks) {
+    atomic_store(&most_beside, chunks);
 }
 
 /* A group on its way: what the CPU lists of its chunks. */
@@ -111,6 +118,14 @@ static void write_group(const fake_group *g, const fake_writers *writers,
                group->bytes);
 }
 
+/* A call for too many chunks writes nothing. */
+static void find_no_room(const xci_cuda_gap_encode_call *call, xci_cuda_result *results,
+                         uint64_t *used) {
+    for (uint64_t i = 0; i < call->count; i++)
+        results[i].status = XORCAST_BUFFER_TOO_SMALL;
+    *used = UINT64_MAX;
+}
+
 static int run_encode(fake_work *work) {
     const xci_cuda_gap_encode_call *call = &work->call.gap_encode;
     const uint64_t *first = fake_real(call->group_first, (call->group_count + 1) * sizeof *first);
@@ -119,6 +134,11 @@ static int run_encode(fake_work *work) {
     uint64_t *used = fake_real(call->used_bytes, sizeof *used);
     if (first[0] != call->first || first[call->group_count] != call->first + call->count)
         fake_stop("groups that are not the call's chunks");
+    memcpy(fake_real(call->scratch, sizeof call->results), &call->results, sizeof call->results);
+    if (call->beside != 0 && call->count > atomic_load(&most_beside)) {
+        find_no_room(call, results, used);
+        return 0;
+    }
     const fake_writers writers = open_writers(&call->prices);
     *used = 0;
     for (uint64_t i = 0; i < call->group_count; i++) {
@@ -141,7 +161,6 @@ static int run_encode(fake_work *work) {
         free(g.lists);
     }
     close_writers(&writers);
-    memcpy(fake_real(call->scratch, sizeof call->results), &call->results, sizeof call->results);
     return 0;
 }
 
