@@ -1,8 +1,9 @@
 /* Groups in the codec `auto`: see auto_group_writer.h.
  *
  * Every chunk is encoded in all codecs. Without the second pass each takes the cheapest. With it
- * the mixture of these, and the group in each codec alone, are compressed as well, because what
- * is longer before the second pass may be shorter after it. */
+ * the mixture of these, and the group in LZ4 alone, are compressed as well, because what is longer
+ * before the second pass may be shorter after it: where changes repeat themselves, which gap does
+ * not see. Only if that comes near, Snappy and raw are tried too, which take many times as long. */
 #include "delta/auto_group_writer.h"
 
 #include <string.h>
@@ -19,6 +20,7 @@ typedef struct form {
 } form;
 
 #define FORMS 3u /* by codec, from raw on */
+#define NEAR 2u  /* times the least price so far */
 
 struct xci_auto_group_writer {
     xci_prices prices;
@@ -91,10 +93,12 @@ static xorcast_status reserve(xorcast_context *context, xci_auto_group_writer *w
 /* ---- Each codec alone ---- */
 
 /* Reading a record's parameters changes its blocks, hence the copy. */
-static xorcast_status list_raw(xci_auto_group_writer *writer, const xci_record *listed) {
+static xorcast_status list_raw(xorcast_context *context, xci_auto_group_writer *writer,
+                               const xci_record *listed) {
     form *raw = &writer->forms[0];
     xci_record copy = *listed;
     const uint8_t *from;
+    TRY(reserve(context, writer, listed));
     uint8_t *at = raw->payload;
     copy.blocks = raw->blocks;
     memcpy(copy.blocks, listed->blocks, listed->block_count * sizeof *copy.blocks);
@@ -111,6 +115,7 @@ static xorcast_status list_raw(xci_auto_group_writer *writer, const xci_record *
         from += block->bytes;
     }
     raw->bytes = (uint64_t)(at - raw->payload);
+    writer->forms[1].bytes = writer->forms[2].bytes = 0; /* not made yet */
     return XORCAST_OK;
 }
 
@@ -134,16 +139,6 @@ static void encode_form(const xci_backend *backend, xci_auto_group_writer *write
         at += job.block_bytes;
     }
     to->bytes = (uint64_t)(at - to->payload);
-}
-
-/* Each codec alone, of a record in the plain form. */
-static xorcast_status make_forms(xorcast_context *context, xci_auto_group_writer *writer,
-                                 const xci_record *listed) {
-    TRY(reserve(context, writer, listed));
-    TRY(list_raw(writer, listed));
-    encode_form(context->shared->backend, writer, XORCAST_CODEC_LZ4, listed->block_count);
-    encode_form(context->shared->backend, writer, XORCAST_CODEC_SNAPPY, listed->block_count);
-    return XORCAST_OK;
 }
 
 static uint64_t price_of(const xci_prices *prices, const xci_block *block) {
@@ -188,12 +183,14 @@ static bool may_win(const xci_prices *prices, const xci_record *candidate,
     return price_of_all(prices, &packed) < price_of_all(prices, best);
 }
 
-/* Takes `candidate`, compressed, in place of `best` if that is cheaper. */
+/* Takes `candidate`, compressed, in place of `best` if that is cheaper. Gives its price, if it can
+ * be cheaper at all. */
 static xorcast_status try_packed(xorcast_context *context, xci_auto_group_writer *writer,
                                  xci_zstd_encoder *zstd, const xci_record *candidate,
-                                 xci_record *best) {
+                                 xci_record *best, uint64_t *price_out) {
     const uint32_t room = best->payload == writer->packed[0] ? 1 : 0;
     xci_record packed = *candidate;
+    *price_out = UINT64_MAX;
     if (!may_win(&writer->prices, candidate, best))
         return XORCAST_OK;
     TRY(xci_grow(context, &writer->packed[room], &writer->packed_capacity[room], packed.raw_bytes));
@@ -203,23 +200,36 @@ static xorcast_status try_packed(xorcast_context *context, xci_auto_group_writer
         return XORCAST_OK;
     packed.second_pass = true;
     packed.payload = writer->packed[room];
-    if (price_of_all(&writer->prices, &packed) < price_of_all(&writer->prices, best))
+    *price_out = price_of_all(&writer->prices, &packed);
+    if (*price_out < price_of_all(&writer->prices, best))
         *best = packed;
     return XORCAST_OK;
 }
 
+static xorcast_status try_form(xorcast_context *context, xci_auto_group_writer *writer,
+                               xci_zstd_encoder *zstd, uint32_t codec, const xci_record *listed,
+                               xci_record *best, uint64_t *price_out) {
+    form *of = &writer->forms[codec - XORCAST_CODEC_RAW];
+    xci_record alone = *listed;
+    if (of->bytes == 0)
+        encode_form(context->shared->backend, writer, codec, listed->block_count);
+    alone.blocks = of->blocks;
+    alone.payload = of->payload;
+    alone.raw_bytes = of->bytes;
+    alone.params_bytes = 0;
+    return try_packed(context, writer, zstd, &alone, best, price_out);
+}
+
+/* Raw is listed. */
 static xorcast_status try_forms(xorcast_context *context, xci_auto_group_writer *writer,
                                 xci_zstd_encoder *zstd, const xci_record *listed,
                                 xci_record *best) {
-    for (uint32_t f = 0; f < FORMS; f++) {
-        xci_record alone = *listed;
-        alone.blocks = writer->forms[f].blocks;
-        alone.payload = writer->forms[f].payload;
-        alone.raw_bytes = writer->forms[f].bytes;
-        alone.params_bytes = 0;
-        TRY(try_packed(context, writer, zstd, &alone, best));
-    }
-    return XORCAST_OK;
+    uint64_t price;
+    TRY(try_form(context, writer, zstd, XORCAST_CODEC_LZ4, listed, best, &price));
+    if (price / NEAR > price_of_all(&writer->prices, best))
+        return XORCAST_OK;
+    TRY(try_form(context, writer, zstd, XORCAST_CODEC_SNAPPY, listed, best, &price));
+    return try_form(context, writer, zstd, XORCAST_CODEC_RAW, listed, best, &price);
 }
 
 /* The mixture of the cheapest blocks, of which the forms are made. */
@@ -230,15 +240,17 @@ static xorcast_status mix(xorcast_context *context, xci_auto_group_writer *write
     TRY(xci_gap_group_write(context, writer->gap, listed, old, writer->rivals, mixed_out));
     mixed_out->second_pass = false;
     mixed_out->stored_bytes = mixed_out->raw_bytes;
-    mixed_out->form_bytes[0] = writer->forms[1].bytes;
-    mixed_out->form_bytes[1] = writer->forms[2].bytes;
+    mixed_out->lz4_bytes = writer->forms[1].bytes;
     return XORCAST_OK;
 }
 
 xorcast_status xci_auto_group_mix(xorcast_context *context, xci_auto_group_writer *writer,
                                   const xci_record *listed, const uint8_t *const *old,
                                   xci_record *record_out) {
-    TRY(make_forms(context, writer, listed));
+    const xci_backend *backend = context->shared->backend;
+    TRY(list_raw(context, writer, listed));
+    encode_form(backend, writer, XORCAST_CODEC_LZ4, listed->block_count);
+    encode_form(backend, writer, XORCAST_CODEC_SNAPPY, listed->block_count);
     return mix(context, writer, listed, old, record_out);
 }
 
@@ -246,32 +258,26 @@ xorcast_status xci_auto_group_write(xorcast_context *context, xci_auto_group_wri
                                     xci_zstd_encoder *zstd, const xci_record *listed,
                                     const uint8_t *const *old, xci_record *record_out) {
     xci_record mixed;
+    uint64_t price;
     TRY(xci_auto_group_mix(context, writer, listed, old, &mixed));
     *record_out = mixed;
     if (zstd == NULL)
         return XORCAST_OK;
-    TRY(try_packed(context, writer, zstd, &mixed, record_out));
+    TRY(try_packed(context, writer, zstd, &mixed, record_out, &price));
     return try_forms(context, writer, zstd, listed, record_out);
 }
 
-/* Whether any codec alone can be cheaper than `best`. As if no block of a form were raw, or, where
- * that is cheaper, all. */
-static bool forms_may_win(const xci_auto_group_writer *writer, const xci_record *plain,
-                          const xci_record *best) {
-    const xci_prices *prices = &writer->prices;
+/* Whether the group in LZ4, which is tried first, can be cheaper than `best` once it is compressed:
+ * as if no block of it were raw, or, where that is cheaper, all. */
+static bool lz4_may_win(const xci_prices *prices, const xci_record *plain,
+                        const xci_record *best) {
+    const uint64_t weight =
+        xci_min(prices->weights[XORCAST_CODEC_RAW], prices->weights[XORCAST_CODEC_LZ4]);
     uint64_t chunk_bytes = 0;
     for (uint32_t i = 0; i < plain->block_count; i++)
         chunk_bytes += plain->blocks[i].chunk_bytes;
-    const uint64_t bytes[FORMS] = {chunk_bytes, plain->form_bytes[0], plain->form_bytes[1]};
-    for (uint32_t f = 0; f < FORMS; f++) {
-        const uint64_t weight =
-            xci_min(prices->weights[XORCAST_CODEC_RAW], prices->weights[XORCAST_CODEC_RAW + f]);
-        const uint64_t least =
-            prices->wire + weight * chunk_bytes + prices->second_pass * bytes[f];
-        if (least < price_of_all(prices, best))
-            return true;
-    }
-    return false;
+    return prices->wire + weight * chunk_bytes + prices->second_pass * plain->lz4_bytes <
+           price_of_all(prices, best);
 }
 
 xorcast_status xci_auto_group_pack(xorcast_context *context, xci_auto_group_writer *writer,
@@ -279,12 +285,13 @@ xorcast_status xci_auto_group_pack(xorcast_context *context, xci_auto_group_writ
                                    const xci_record *plain, xci_record *record_out) {
     *record_out = *mixed;
     record_out->stored_bytes = mixed->raw_bytes;
-    const xci_record packed = *record_out;
+    const xci_record unpacked = *record_out;
+    uint64_t price;
     if (zstd == NULL)
         return XORCAST_OK;
-    TRY(try_packed(context, writer, zstd, &packed, record_out));
-    if (!forms_may_win(writer, plain, record_out))
+    TRY(try_packed(context, writer, zstd, &unpacked, record_out, &price));
+    if (!lz4_may_win(&writer->prices, plain, record_out))
         return XORCAST_OK;
-    TRY(make_forms(context, writer, plain));
+    TRY(list_raw(context, writer, plain));
     return try_forms(context, writer, zstd, plain, record_out);
 }

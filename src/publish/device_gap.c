@@ -155,7 +155,6 @@ void xci_device_gap_take(const xci_device_gap *gap, uint64_t group, uint64_t fir
     record->payload = payload + of->offset;
     record->raw_bytes = record->stored_bytes = of->bytes;
     record->params_bytes = of->params_bytes;
-    record->form_bytes[0] = of->lz4_bytes;
-    record->form_bytes[1] = of->snappy_bytes;
+    record->lz4_bytes = of->lz4_bytes;
     record->encoded = true;
 }

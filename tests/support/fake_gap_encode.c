@@ -108,8 +108,7 @@ static void write_group(const fake_group *g, const fake_writers *writers,
     }
     group->bytes = (uint32_t)record.raw_bytes;
     group->params_bytes = (uint32_t)record.params_bytes;
-    group->lz4_bytes = (uint32_t)record.form_bytes[0];
-    group->snappy_bytes = (uint32_t)record.form_bytes[1];
+    group->lz4_bytes = (uint32_t)record.lz4_bytes;
     const bool fits = group->offset + group->bytes <= g->call->capacity;
     for (uint64_t i = 0; i < g->count; i++)
         g->results[i].status = fits ? XORCAST_OK : XORCAST_BUFFER_TOO_SMALL;

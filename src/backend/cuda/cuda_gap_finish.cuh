@@ -40,9 +40,9 @@ __device__ __forceinline__ xci_gap_look d_look_at_chunk(const xci_gap_work *work
     return look;
 }
 
-/* Bytes of what the lane's chunk has changed: blocks, of their rivals, and in LZ4 and Snappy. */
+/* Bytes of blocks, of their rivals, and of these in LZ4. */
 typedef struct xci_gap_sums {
-    uint64_t blocks, rivals, forms[2];
+    uint64_t blocks, rivals, lz4;
 } xci_gap_sums;
 
 __device__ __forceinline__ void d_add_chunk(const xci_gap_work *work, const xci_gap_look *look,
@@ -56,8 +56,7 @@ __device__ __forceinline__ void d_add_chunk(const xci_gap_work *work, const xci_
     }
     const xci_gap_rival *rival = &work->scratch->rivals[work->first + c];
     sums->rivals += rival->bytes;
-    sums->forms[0] += rival->sizes[0];
-    sums->forms[1] += rival->sizes[1];
+    sums->lz4 += rival->lz4_bytes;
 }
 
 /* Finds the first kept chunk of each draft; returns how many are kept, and the group's sums. */
@@ -78,8 +77,7 @@ __device__ __forceinline__ uint32_t d_look_at_all(const xci_gap_work *work,
     }
     sums_out->blocks = d_sum64(sums.blocks);
     sums_out->rivals = d_sum64(sums.rivals);
-    sums_out->forms[0] = d_sum64(sums.forms[0]);
-    sums_out->forms[1] = d_sum64(sums.forms[1]);
+    sums_out->lz4 = d_sum64(sums.lz4);
     __syncwarp();
     return kept;
 }
@@ -329,8 +327,7 @@ __device__ __forceinline__ void d_finish_group(const xci_gap_work *work, xci_gap
     if (d_lane() == 0) {
         group->bytes = bytes + params_bytes;
         group->params_bytes = params_bytes;
-        group->lz4_bytes = (uint32_t)sums.forms[0];
-        group->snappy_bytes = (uint32_t)sums.forms[1];
+        group->lz4_bytes = (uint32_t)sums.lz4;
     }
 }
 

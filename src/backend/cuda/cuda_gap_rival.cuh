@@ -16,14 +16,15 @@ __device__ __forceinline__ uint64_t d_price_of(const xci_cuda_prices *prices, ui
 __device__ __forceinline__ xci_gap_rival d_choose_rival(const xci_cuda_prices *prices,
                                                         const xci_gap_source *source) {
     const uint32_t bytes = source->bytes;
-    xci_gap_rival rival = {XORCAST_CODEC_RAW, bytes, {bytes, bytes}};
+    xci_gap_rival rival = {XORCAST_CODEC_RAW, bytes, bytes};
     uint64_t least = d_price_of(prices, XORCAST_CODEC_RAW, bytes, bytes);
 #pragma unroll 1
     for (uint32_t codec = XORCAST_CODEC_LZ4; codec <= XORCAST_CODEC_SNAPPY; ++codec) {
         const uint32_t size = d_runs_bytes(source, codec);
         if (size >= bytes)
             continue; /* raw */
-        rival.sizes[codec - XORCAST_CODEC_LZ4] = size;
+        if (codec == XORCAST_CODEC_LZ4)
+            rival.lz4_bytes = size;
         const uint64_t price = d_price_of(prices, codec, size, bytes);
         if (price >= least)
             continue;

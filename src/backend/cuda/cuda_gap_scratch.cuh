@@ -43,10 +43,9 @@ typedef struct xci_gap_plan {
     uint8_t *params; /* when it is finished */
 } xci_gap_plan;
 
-/* What a chunk becomes if gap is not cheaper; and its sizes in LZ4 and Snappy, or raw if these are
- * not smaller. */
+/* What a chunk becomes if gap is not cheaper; and its size in LZ4, or raw if that is not smaller. */
 typedef struct xci_gap_rival {
-    uint32_t codec, bytes, sizes[2];
+    uint32_t codec, bytes, lz4_bytes;
 } xci_gap_rival;
 
 /* A chunk's group << XCI_DRAFT_BITS | its draft, or XCI_NO_DRAFT in its place. */

@@ -177,7 +177,8 @@ typedef struct xci_cuda_gap_group {
     uint64_t offset;
     uint32_t bytes; /* of the payload, parameters included */
     uint32_t params_bytes;
-    uint32_t lz4_bytes, snappy_bytes; /* of its changed chunks in one of these; with prices */
+    uint32_t lz4_bytes; /* of its changed chunks in LZ4, or raw; with prices */
+    uint32_t reserved;
 } xci_cuda_gap_group;
 
 /* As xci_prices (delta/choice.h); `weights` of gap are those of the form that is made. */
