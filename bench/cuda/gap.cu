@@ -189,7 +189,10 @@ typedef struct choosing {
     xci_cuda_prices prices;
 } choosing;
 static const choosing choices[] = {
-    {"gap", {0, {0, 0, 0, 0, 0}}}, {"bytes", {1, {0, 0, 0, 0, 0}}}, {"time", {40, {0, 1, 1, 3, 3}}}};
+    {"gap", {0, {0, 0, 0, 0, 0}}},
+    {"bytes", {1, {0, 0, 0, 0, 0}}},
+    {"time", {40, {0, 1, 1, 3, 3}}},
+};
 
 /* `streams`: 1 or CALLS_AT_ONCE. */
 static void encode(const gap_step &s, forms wanted, const choosing &by = choices[0],
@@ -388,8 +391,8 @@ static void measure_publishing(const model &m, const gap_step &s, uint64_t new_m
     }
     const double encode_ms = median(encodes), all_ms = median(all);
     printf("{\"row\":\"publish\",\"case\":\"%s\",\"choice\":\"%s\",\"forms\":%d,"
-           "\"streams\":%u,\"right\":%s,\"payload_bytes\":%llu,\"bound_ms\":%.3f,\"encode_ms\":%.3f,"
-           "\"with_move_ms\":%.3f}\n",
+           "\"streams\":%u,\"right\":%s,\"payload_bytes\":%llu,\"bound_ms\":%.3f,"
+           "\"encode_ms\":%.3f,\"with_move_ms\":%.3f}\n",
            m.name, by.name, wanted == BOTH ? 2 : 1, streams, right ? "true" : "false",
            (unsigned long long)payload_bytes(s), bound_ms, encode_ms, all_ms);
     fflush(stdout);

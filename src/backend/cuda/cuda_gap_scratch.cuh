@@ -43,7 +43,8 @@ typedef struct xci_gap_plan {
     uint8_t *params; /* when it is finished */
 } xci_gap_plan;
 
-/* What a chunk becomes if gap is not cheaper; and its size in LZ4, or raw if that is not smaller. */
+/* What a chunk becomes if gap is not cheaper; and its size in LZ4, or raw where that is not
+ * smaller. */
 typedef struct xci_gap_rival {
     uint32_t codec, bytes, lz4_bytes;
 } xci_gap_rival;
