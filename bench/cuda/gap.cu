@@ -100,7 +100,8 @@ struct gap_step {
     xci_cuda_result *results;
     xci_cuda_gap_group *groups;
     uint8_t *output, *scratch;
-    uint64_t *group_first_at, *used;
+    uint64_t *group_first_at;
+    xci_cuda_gap_used *used;
     uint64_t call_groups, call_output; /* of a call */
     cudaStream_t streams[CALLS_AT_ONCE];
 };
@@ -130,7 +131,7 @@ static gap_step make_gap_step(const model &m, uint64_t new_minus_old, uint64_t c
     s.groups = device_array<xci_cuda_gap_group>(s.group_count);
     const uint64_t calls = (s.group_count + call_groups - 1) / call_groups;
     s.output = device_array<uint8_t>(calls * s.call_output);
-    s.used = device_array<uint64_t>(calls);
+    s.used = device_array<xci_cuda_gap_used>(calls);
     s.scratch = device_array<uint8_t>(CALLS_AT_ONCE * SCRATCH);
     for (cudaStream_t &stream : s.streams)
         CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -149,7 +150,7 @@ static gap_step make_gap_step(const model &m, uint64_t new_minus_old, uint64_t c
         call.capacity = s.call_output;
         call.results = s.results + call.first;
         call.groups = s.groups + first;
-        call.used_bytes = s.used + i;
+        call.used = s.used + i;
         call.scratch = s.scratch + i % CALLS_AT_ONCE * SCRATCH;
         call.scratch_bytes = SCRATCH;
         s.calls.push_back(call);
@@ -371,8 +372,8 @@ static void refill(const gap_step &s, uint64_t new_minus_old) {
 
 static uint64_t payload_bytes(const gap_step &s) {
     uint64_t bytes = 0;
-    for (const uint64_t used : to_host(s.used, s.calls.size()))
-        bytes += used;
+    for (const xci_cuda_gap_used &used : to_host(s.used, s.calls.size()))
+        bytes += used.bytes;
     return bytes;
 }
 

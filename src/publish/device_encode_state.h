@@ -20,6 +20,7 @@
 #define XCI_BLOCK_ALIGNMENT 16u /* where apply wants blocks; encode packs them closely */
 #define XCI_ENCODE_SPANS 64u /* every cut at least halves a piece, of which three are under way */
 #define XCI_ENCODE_SLOTS 3u
+#define XCI_ENCODE_LANES 2u /* streams that pieces go on */
 
 /* What became of a range of the piece that is booked. */
 typedef struct xci_range_note {
@@ -34,8 +35,12 @@ struct xci_device_encoder {
     const xci_device_encoder *const *siblings;   /* one for each share */
     void *compute, *sizes, *drain, *keep;        /* streams, */
     void *event, *computed, *settled, *gathered; /* and events between them */
+    void *second; /* a stream beside `compute`, for every other piece whose groups are written there:
+                   * the end of one, with little to do, is beside the beginning of the next */
+    bool apart;   /* it has work that `compute` does not wait for, and the other way round */
     xci_device_incoming incoming;
-    xci_device_memory scratch; /* of encode; of settling, which is on the same stream */
+    xci_device_memory scratch; /* of encode; of settling, which is on the same stream. One half is
+                                * for each of these two streams where they are apart */
     xci_device_side *side;     /* where blocks stay until the next version, or NULL; not owned */
     bool moves;                /* encode moves the shadow */
     xci_device_join join;      /* a group's scattered chunks */
@@ -49,11 +54,15 @@ struct xci_device_encoder {
     uint32_t span_count;
     bool encodes_gap;    /* whole groups are written by the device, in the gap codec or `auto`, */
     uint64_t gap_groups; /* so many at most in a piece, */
+    uint64_t list_bytes; /* with so much scratch for lists, */
     uint64_t *gap_first; /* their first chunks, and where the last one ends; */
     uint64_t host_range; /* but not this one, for which there was no room there */
     xci_device_lists *lists; /* one for each worker, where the host writes from lists; or NULL */
     const xci_encode_slot *booking; /* the piece whose ranges are booked now, or NULL */
 };
+
+/* What comes on `compute` now comes after all that is on the second stream. */
+xorcast_status xci_device_join_lanes(xci_device_encoder *e);
 
 static inline const xorcast_encoding *xci_device_encoding(const xci_device_encoder *e) {
     return &e->pending->workers[0].writer.encoding;

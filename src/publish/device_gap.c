@@ -24,7 +24,8 @@ static xci_device_gap_tables tables_in(const xci_device_gap *gap, uint8_t *at) {
     const xci_gap_room *room = &gap->room;
     return (xci_device_gap_tables){
         (xci_cuda_result *)(void *)at, (xci_cuda_gap_group *)(void *)(at + groups_at(room)),
-        (uint64_t *)(void *)(at + used_at(room)), (uint64_t *)(void *)(at + first_at(room))};
+        (xci_cuda_gap_used *)(void *)(at + used_at(room)),
+        (uint64_t *)(void *)(at + first_at(room))};
 }
 
 xci_device_gap_tables xci_device_gap_host(const xci_device_gap *gap) {
@@ -57,7 +58,7 @@ static xci_cuda_gap_encode_call call_of(const xci_device_gap *gap, const xci_gap
                                       .capacity = gap->room.capacity,
                                       .results = on.results,
                                       .groups = on.groups,
-                                      .used_bytes = on.used,
+                                      .used = on.used,
                                       .scratch = call->scratch,
                                       .scratch_bytes = call->scratch_bytes};
 }
@@ -124,7 +125,7 @@ xorcast_status xci_device_gap_fetch_now(const xci_device_gap *gap, xorcast_conte
     XCI_DEVICE(context, "copy results",
                device->ops->copy_now(device->handle, gap->pinned.at, gap->tables.at,
                                      first_at(&gap->room)));
-    const uint64_t used = xci_min(*xci_device_gap_host(gap).used, gap->room.capacity);
+    const uint64_t used = xci_min(xci_device_gap_host(gap).used->bytes, gap->room.capacity);
     return used == 0 ? XORCAST_OK
                      : xci_device_result(context,
                                          device->ops->copy_now(device->handle, payload,
@@ -134,7 +135,7 @@ xorcast_status xci_device_gap_fetch_now(const xci_device_gap *gap, xorcast_conte
 
 bool xci_device_gap_holds(const xci_device_gap *gap, uint64_t group) {
     const xci_device_gap_tables host = xci_device_gap_host(gap);
-    return *host.used != UINT64_MAX &&
+    return host.used->bytes != UINT64_MAX &&
            host.groups[group].offset + host.groups[group].bytes <= gap->room.capacity;
 }
 

@@ -22,7 +22,8 @@ typedef struct xci_device_gap {
 typedef struct xci_device_gap_tables {
     xci_cuda_result *results;   /* of each chunk */
     xci_cuda_gap_group *groups; /* of each group */
-    uint64_t *used, *group_first;
+    xci_cuda_gap_used *used;
+    uint64_t *group_first;
 } xci_device_gap_tables;
 
 /* What is encoded: the chunks of `call`, which are those of whole groups. */

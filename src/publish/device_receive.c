@@ -44,9 +44,10 @@ xorcast_status xci_device_wait(const xci_device_encoder *e, void *event, const c
 
 /* The next pieces have as many chunks as would have fitted of one like this, with some room to
  * spare; one piece at most doubles or halves what is expected. What was cut stays cut. */
-static void expect(xci_device_encoder *e, const xci_encode_slot *slot) {
-    const uint64_t room = e->capacity - e->capacity / 8, before = e->piece_chunks;
-    const uint64_t fits = slot->count * room / xci_max(1, slot->used);
+static void expect(xci_device_encoder *e, const xci_encode_slot *slot, uint64_t used,
+                   uint64_t capacity) {
+    const uint64_t room = capacity - capacity / 8, before = e->piece_chunks;
+    const uint64_t fits = slot->count * room / xci_max(1, used);
     const uint64_t most = e->span_count > 1 ? before : xci_max(before, 2 * slot->count);
     const uint64_t least = xci_max(1, before / 2);
     e->piece_chunks = xci_min(e->most_chunks, xci_max(least, xci_min(fits, most)));
@@ -58,7 +59,7 @@ static xorcast_status receive_blocks(xci_device_encoder *e, xci_encode_slot *slo
     if (slot->used > e->capacity)
         TRY(cut(e, slot));
     else
-        expect(e, slot);
+        expect(e, slot, slot->used, e->capacity);
     if (slot->used == 0)
         return XORCAST_OK;
     return xci_device_result(e->context,
@@ -104,6 +105,18 @@ static xorcast_status receive_payloads(xci_device_encoder *e, const xci_encode_s
     return XORCAST_OK;
 }
 
+/* By what is scarcest: room for payloads, or for lists, without which encoding takes twice as
+ * long. */
+static void expect_groups(xci_device_encoder *e, const xci_encode_slot *slot, bool beside) {
+    const xci_device_gap *last = beside ? &slot->beside : &slot->gap;
+    const xci_cuda_gap_used *used = xci_device_gap_host(last).used;
+    const uint64_t bytes = xci_max(slot->used, beside ? used->bytes * 2 : 0);
+    if (used->list_bytes / 64 * e->capacity > bytes * (e->list_bytes / 64))
+        expect(e, slot, used->list_bytes, e->list_bytes);
+    else
+        expect(e, slot, bytes, e->capacity);
+}
+
 static xorcast_status receive_groups(xci_device_encoder *e, xci_encode_slot *slot) {
     const bool beside = xci_device_encoding(e)->old_weights != 0;
     const uint64_t written = written_groups(slot, beside);
@@ -111,7 +124,7 @@ static xorcast_status receive_groups(xci_device_encoder *e, xci_encode_slot *slo
     if (written < slot->ranges.end - slot->ranges.first)
         cut_groups(e, slot, written);
     else
-        expect(e, slot);
+        expect_groups(e, slot, beside);
     return receive_payloads(e, slot, beside ? xci_device_gap_end(&slot->beside, written) : 0);
 }
 

@@ -55,6 +55,7 @@ static xorcast_status apply_listed(xci_device_encoder *e, const xci_encode_slot 
     const uint64_t count = slot->settled - first;
     const xci_cuda_block_call call = {
         .grid = shadow->grid, .places = shadow->places, .blocks = to.blocks, .count = count};
+    TRY(xci_device_join_lanes(e));
     XCI_DEVICE(context, "copy a table",
                device->ops->copy(device->handle, to.moves, from.settling + first,
                                  count * sizeof *to.moves, e->compute));

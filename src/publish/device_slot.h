@@ -25,6 +25,7 @@ typedef struct xci_encode_slot {
     uint64_t settled;           /* blocks that were listed to be applied */
     bool moved;                 /* the shadow by them, and not all of it is booked */
     bool has_gap;               /* the device writes its groups itself: gap, not tables */
+    uint32_t lane;              /* the stream it is encoded on */
     xci_device_gap gap, beside; /* beside: the old weights, if that form is wanted too */
     xci_device_memory beside_output, beside_payload; /* payload on the host */
 } xci_encode_slot;

@@ -119,10 +119,10 @@ static void write_group(const fake_group *g, const fake_writers *writers,
 
 /* A call for too many chunks writes nothing. */
 static void find_no_room(const xci_cuda_gap_encode_call *call, xci_cuda_result *results,
-                         uint64_t *used) {
+                         xci_cuda_gap_used *used) {
     for (uint64_t i = 0; i < call->count; i++)
         results[i].status = XORCAST_BUFFER_TOO_SMALL;
-    *used = UINT64_MAX;
+    used->bytes = UINT64_MAX;
 }
 
 static int run_encode(fake_work *work) {
@@ -130,7 +130,7 @@ static int run_encode(fake_work *work) {
     const uint64_t *first = fake_real(call->group_first, (call->group_count + 1) * sizeof *first);
     xci_cuda_gap_group *groups = fake_real(call->groups, call->group_count * sizeof *groups);
     xci_cuda_result *results = fake_real(call->results, call->count * sizeof *results);
-    uint64_t *used = fake_real(call->used_bytes, sizeof *used);
+    xci_cuda_gap_used *used = fake_real(call->used, sizeof *used);
     if (first[0] != call->first || first[call->group_count] != call->first + call->count)
         fake_stop("groups that are not the call's chunks");
     memcpy(fake_real(call->scratch, sizeof call->results), &call->results, sizeof call->results);
@@ -139,7 +139,7 @@ static int run_encode(fake_work *work) {
         return 0;
     }
     const fake_writers writers = open_writers(&call->prices);
-    *used = 0;
+    used->bytes = used->list_bytes = 0;
     for (uint64_t i = 0; i < call->group_count; i++) {
         fake_group g = {.call = call,
                         .first = first[i],
@@ -152,9 +152,10 @@ static int run_encode(fake_work *work) {
         g.listed.payload = g.lists;
         for (uint64_t c = 0; c < g.count; c++)
             list_chunk(&g, c);
-        groups[i].offset = *used;
+        groups[i].offset = used->bytes;
         write_group(&g, &writers, &groups[i]);
-        *used += groups[i].bytes;
+        used->bytes += groups[i].bytes;
+        used->list_bytes += g.listed.raw_bytes;
         free(g.blocks);
         free(g.old);
         free(g.lists);

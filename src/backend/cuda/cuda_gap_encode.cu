@@ -16,12 +16,10 @@
 /* Of a multiprocessor: as many as memory needs, so that there is room for the plan and the write of
  * another call. */
 #define LIST_BLOCKS 3
-/* For the lists of a chunk, on average: one changed word in 48. */
-#define LIST_BYTES UINT64_C(2048)
 
 uint64_t xci_cuda_gap_scratch(uint64_t count, uint64_t group_count, uint32_t chunk_bytes) {
     xci_gap_scratch scratch;
-    return xci_gap_divide(NULL, count, group_count, chunk_bytes, &scratch) + count * LIST_BYTES;
+    return xci_gap_divide(NULL, count, group_count, chunk_bytes, &scratch);
 }
 
 typedef struct launcher {
@@ -135,7 +133,7 @@ extern "C" int xci_cuda_gap_encode(const xci_cuda_gap_encode_call *call, void *s
     l.call = *call;
     l.stream = (cudaStream_t)stream;
     if (call->count == 0)
-        return cudaMemsetAsync(call->used_bytes, 0, sizeof *call->used_bytes, l.stream);
+        return cudaMemsetAsync(call->used, 0, sizeof *call->used, l.stream);
     cudaError_t e = divide(&l);
     if (e == cudaSuccess && call->listed == 0)
         e = launch_list(&l);

@@ -368,8 +368,10 @@ __global__ void __launch_bounds__(XCI_PLACE_THREADS)
             call.groups[g].offset = at;
         __syncthreads();
     }
-    if (threadIdx.x == 0)
-        *call.used_bytes = failed ? UINT64_MAX : before;
+    if (threadIdx.x == 0) {
+        call.used->bytes = failed ? UINT64_MAX : before;
+        call.used->list_bytes = scratch.counters[1] * sizeof(uint32_t);
+    }
 }
 
 #endif

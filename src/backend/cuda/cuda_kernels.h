@@ -166,10 +166,10 @@ int xci_cuda_apply(const xci_cuda_block_call *call, void *stream);
  *
  * A group's payload, blocks and then parameters, lies at its `offset` of the output, and groups
  * follow each other there. In results block_offset counts from the group's; a chunk has changed if
- * bytes_changed is not 0: a block may be empty. If all need more than `capacity`, *used_bytes says
- * how much, and groups that end behind it are not written; all else holds. Beside the old weights
- * *used_bytes is UINT64_MAX, and nothing else of the results but counts and digests holds, if the
- * scratch is too small for so many changes.
+ * bytes_changed is not 0: a block may be empty. If all need more than `capacity`, `used` says how
+ * much, and groups that end behind it are not written; all else holds. Beside the old weights it
+ * says UINT64_MAX, and nothing else of the results but counts and digests holds, if the scratch is
+ * too small for so many changes.
  *
  * With `prices` each chunk takes the codec that is cheapest for it, as delta/auto_group_writer.c
  * chooses without a second pass: raw, LZ4 and Snappy blocks stand among those of gap. */
@@ -180,6 +180,11 @@ typedef struct xci_cuda_gap_group {
     uint32_t lz4_bytes; /* of its changed chunks in LZ4, or raw; with prices */
     uint32_t reserved;
 } xci_cuda_gap_group;
+
+typedef struct xci_cuda_gap_used {
+    uint64_t bytes;      /* of all payloads */
+    uint64_t list_bytes; /* of the scratch, that would have taken all lists, and all records */
+} xci_cuda_gap_used;
 
 /* As xci_prices (delta/choice.h); `weights` of gap are those of the form that is made. */
 typedef struct xci_cuda_prices {
@@ -197,9 +202,11 @@ typedef struct xci_cuda_gap_encode_call {
     uint64_t capacity;
     xci_cuda_result *results;   /* `count` */
     xci_cuda_gap_group *groups; /* `group_count` */
-    uint64_t *used_bytes;
-    uint8_t *scratch;       /* aligned to 256 */
-    uint64_t scratch_bytes; /* xci_cuda_gap_scratch at least; more lets it list more */
+    xci_cuda_gap_used *used;
+    uint8_t *scratch; /* aligned to 256 */
+    /* xci_cuda_gap_scratch, and what there is for lists of changed words, 12 bytes each, and beside
+     * the old weights for records of changes, 8. What finds no room is looked for again. */
+    uint64_t scratch_bytes;
     uint32_t beside; /* 1: the form beside the old weights */
     /* 1: scratch and results are those of a call for the same chunks before it, which had the same
      * prices but for those of gap */
