@@ -10,13 +10,17 @@
  * Encode moves the shadow itself, while old and new are on the chip. What the host then does not
  * book goes back by its blocks, and what encode left as it was, which is rare, moves by them.
  *
+ * In the gap codec and `auto` the device writes whole groups itself, from lists of what changes,
+ * and then moves the shadow by these. Such pieces go on two streams by turns. What of them is not
+ * booked goes back as when a version is dropped.
+ *
  * A piece is as many groups as the output buffer is expected to take; if it takes fewer, the rest
  * is encoded again. pending.c owns the version, device_encoders.c drives the encoders of several
  * devices; this owns device memory and streams.
  *
- * Device memory: three output buffers of 40 MiB (more where a group may need it; as many again for
- * groups in the gap codec), blocks that stay for subscribers of the process, and at most 256 MiB
- * for all else: scratch of encode, results, and where the chunks of up to 60 GB are. */
+ * Device memory: three output buffers of 40 MiB (more where a group may need it; and half as many
+ * for the form beside the old weights), blocks that stay for subscribers of the process, and at most
+ * 256 MiB for all else: scratch of encode, results, and where the chunks of up to 60 GB are. */
 #ifndef XCI_DEVICE_ENCODE_H
 #define XCI_DEVICE_ENCODE_H
 
@@ -67,13 +71,13 @@ xorcast_status xci_device_encoder_rest(xci_device_encoder *encoder, bool failed)
  * never less than a group needs); 0: as ever. */
 void xci_device_encoder_limit(uint64_t bytes);
 
-/* For codecs that the host writes from lists: those of a group's blocks, while its range is booked
+/* For groups that the host writes from lists: those of a group's blocks, while its range is booked
  * or, `joined`, once all of its ranges are; and, if the encoding asks for it, the chunks before the
  * change, else `*old_out` is NULL. Valid until the worker's next call. */
 xorcast_status xci_device_encoder_list(xci_device_encoder *encoder, uint32_t worker,
                                        const xci_record *record, bool joined,
                                        xci_record *listed_out, const uint8_t *const **old_out);
-/* Of a group that the device has encoded in both forms, whose plain record is `plain`: the record
+/* Of a group that the device has written in both forms, whose plain record is `plain`: the record
  * beside the old weights. Likewise. */
 xorcast_status xci_device_encoder_beside(xci_device_encoder *encoder, uint32_t worker,
                                          const xci_record *plain, xci_record *beside_out);

@@ -35,9 +35,10 @@ struct xci_device_encoder {
     const xci_device_encoder *const *siblings;   /* one for each share */
     void *compute, *sizes, *drain, *keep;        /* streams, */
     void *event, *computed, *settled, *gathered; /* and events between them */
-    void *second; /* a stream beside `compute`, for every other piece whose groups are written there:
-                   * the end of one, with little to do, is beside the beginning of the next */
-    bool apart;   /* it has work that `compute` does not wait for, and the other way round */
+    /* Beside `compute`, for every other piece whose groups the device writes: the end of one, with
+     * little to do, is beside the beginning of the next. `apart`: neither waits for the other. */
+    void *second;
+    bool apart;
     xci_device_incoming incoming;
     xci_device_memory scratch; /* of encode; of settling, which is on the same stream. One half is
                                 * for each of these two streams where they are apart */
