@@ -20,7 +20,7 @@
  *
  * Device memory: three output buffers of 40 MiB (more where a group may need it; three of 20 MiB
  * for the form beside the old weights), blocks that stay for subscribers of the process, and at
- * most 256 MiB for all else: scratch of encode, results, and where the chunks of up to 60 GB are. */
+ * most 256 MiB for all else: scratch of encode, results, where the chunks of up to 60 GB are. */
 #ifndef XCI_DEVICE_ENCODE_H
 #define XCI_DEVICE_ENCODE_H
 
