@@ -6,17 +6,19 @@
  *
  *     device_sync [--bytes N] [--rounds N] [--small N | --many N] [--in-host] [--setting NAME]
  *                 [--gpus 1|2 | --spread halves|turns|columns] [--link inproc|tcp] [--threads N] [--worst]
- *                 [--beside] [--gap [--old-weights]]
+ *                 [--beside] [--gap | --auto [--rate N]] [--old-weights]
  *
  * --small: so many tensors of 40 bytes beside the large ones; --many: so many tensors, of a
  * fiftieth to twice the mean, and no others; --in-host: the shadow in pinned host memory; --gpus 2:
  * the sampler's weights on GPU 1; --spread: both have their weights on two GPUs, the first half of
  * the tensors on one and the second on the other, or in turns, or of each tensor the left columns
- * on one and the right ones on the other, and read_both is of both GPUs at once; --worst: the slowest round of each phase too; --beside: stage beside a loop of matrix
- * products on the sampler's GPU, and what it costs the loop; --gap: the gap codec, encoded by the
- * GPU; --old-weights: and beside the old weights. trainer_beyond_bytes is what the publisher has of
- * the GPU besides its shadow: output buffers and blocks kept for subscribers of the process are in
- * it. GPU 0 needs twice the bytes, the sampler's GPU once, and once more for the dense copy. */
+ * on one and the right ones on the other, and read_both is of both GPUs at once; --worst: the
+ * slowest round of each phase too; --beside: stage beside a loop of matrix products on the
+ * sampler's GPU, and what it costs the loop; --gap: the gap codec; --auto: the best for each chunk,
+ * for fewest bytes, or --rate: for a GPU at the end of a link of so many bytes a second; --old-
+ * weights: and beside the old weights. trainer_beyond_bytes is what the publisher has of the GPU
+ * besides its shadow: output buffers and blocks kept for subscribers of the process are in it. GPU
+ * 0 needs twice the bytes, the sampler's GPU once, and once more for the dense copy. */
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -51,9 +53,10 @@ static const setting settings[] = {
 };
 
 typedef struct options {
-    uint64_t bytes = 16ull << 30, small = 1000, many = 0;
+    uint64_t bytes = 16ull << 30, small = 1000, many = 0, rate = 0;
     unsigned rounds = 11, gpus = 1, threads = 0;
-    bool in_host = false, worst = false, beside = false, gap = false, old_weights = false;
+    bool in_host = false, worst = false, beside = false;
+    bool gap = false, choose = false, old_weights = false;
     const char *link = "inproc", *only = "", *spread = "";
 } options;
 
@@ -484,7 +487,11 @@ static void measure(const setting *s, const options *o) {
     xorcast_bundle *from = make_bundle(contexts[0], &trainer, opening);
     xorcast_bundle *to = make_bundle(contexts[1], &sampler, opening);
     publishing.encoding.second_pass = s->second_pass;
-    publishing.encoding.codec = o->gap ? XORCAST_CODEC_GAP : XORCAST_CODEC_LZ4;
+    publishing.encoding.codec = o->choose ? XORCAST_CODEC_AUTO
+                                : o->gap  ? XORCAST_CODEC_GAP
+                                          : XORCAST_CODEC_LZ4;
+    publishing.encoding.link_bytes_per_second = o->rate;
+    publishing.encoding.receiver = o->rate != 0 ? XORCAST_RECEIVER_GPU : XORCAST_RECEIVER_CPU;
     publishing.encoding.old_weights = o->old_weights;
     publishing.shadow_in_host = o->in_host;
     publishing.log_bytes = 1;
@@ -510,20 +517,14 @@ static void measure(const setting *s, const options *o) {
 int main(int count, char **arguments) {
     options o;
     const argument known[] = {
-        {"--bytes", ARGUMENT_BYTES, &o.bytes},
-        {"--rounds", ARGUMENT_COUNT, &o.rounds},
-        {"--small", ARGUMENT_BYTES, &o.small},
-        {"--many", ARGUMENT_BYTES, &o.many},
-        {"--setting", ARGUMENT_TEXT, &o.only},
-        {"--gpus", ARGUMENT_COUNT, &o.gpus},
-        {"--spread", ARGUMENT_TEXT, &o.spread},
-        {"--link", ARGUMENT_TEXT, &o.link},
-        {"--threads", ARGUMENT_COUNT, &o.threads},
-        {"--in-host", ARGUMENT_FLAG, &o.in_host},
-        {"--beside", ARGUMENT_FLAG, &o.beside},
-        {"--worst", ARGUMENT_FLAG, &o.worst},
-        {"--gap", ARGUMENT_FLAG, &o.gap},
-        {"--old-weights", ARGUMENT_FLAG, &o.old_weights},
+        {"--bytes", ARGUMENT_BYTES, &o.bytes},     {"--rounds", ARGUMENT_COUNT, &o.rounds},
+        {"--small", ARGUMENT_BYTES, &o.small},     {"--many", ARGUMENT_BYTES, &o.many},
+        {"--setting", ARGUMENT_TEXT, &o.only},     {"--gpus", ARGUMENT_COUNT, &o.gpus},
+        {"--spread", ARGUMENT_TEXT, &o.spread},    {"--link", ARGUMENT_TEXT, &o.link},
+        {"--threads", ARGUMENT_COUNT, &o.threads}, {"--in-host", ARGUMENT_FLAG, &o.in_host},
+        {"--beside", ARGUMENT_FLAG, &o.beside},    {"--worst", ARGUMENT_FLAG, &o.worst},
+        {"--gap", ARGUMENT_FLAG, &o.gap},          {"--auto", ARGUMENT_FLAG, &o.choose},
+        {"--rate", ARGUMENT_BYTES, &o.rate},       {"--old-weights", ARGUMENT_FLAG, &o.old_weights},
     };
     read_options(count, arguments, known, sizeof known / sizeof *known);
     o.gpus = o.gpus == 2 ? 2 : 1;

@@ -1,7 +1,8 @@
 /* The gap codec on the GPU, plain and beside the old weights: encoding, against the time that
- * reading the same two buffers takes; staging; and the commit of what was staged. Weights and steps
- * are made on the GPU from hashes, and every result is verified by digests. One JSON line a case
- * and form.
+ * reading the same two buffers takes; staging; and the commit of what was staged. Then what a
+ * publisher does: each form that is wanted, by the cheapest codec for each chunk or in gap alone,
+ * and old becomes new. Weights and steps are made on the GPU from hashes, and every result is
+ * verified by digests. One JSON line a case and form.
  *
  *     gap [--bytes N] [--rounds N] [--stage-groups N] [CASE...]
  *
@@ -99,7 +100,8 @@ struct gap_step {
     xci_cuda_result *results;
     xci_cuda_gap_group *groups;
     uint8_t *output, *scratch;
-    uint64_t *group_first_at, *used;
+    uint64_t *group_first_at;
+    xci_cuda_gap_used *used;
     uint64_t call_groups, call_output; /* of a call */
     cudaStream_t streams[CALLS_AT_ONCE];
 };
@@ -108,7 +110,7 @@ struct gap_step {
 static gap_step make_gap_step(const model &m, uint64_t new_minus_old, uint64_t call_groups) {
     gap_step s = {};
     s.call_groups = call_groups;
-    s.call_output = call_groups * 64 * 1024;
+    s.call_output = call_groups * 192 * 1024;
     std::vector<uint8_t *> olds, news;
     for (const mask_chunk &c : m.chunks) {
         olds.push_back(c.at);
@@ -129,7 +131,7 @@ static gap_step make_gap_step(const model &m, uint64_t new_minus_old, uint64_t c
     s.groups = device_array<xci_cuda_gap_group>(s.group_count);
     const uint64_t calls = (s.group_count + call_groups - 1) / call_groups;
     s.output = device_array<uint8_t>(calls * s.call_output);
-    s.used = device_array<uint64_t>(calls);
+    s.used = device_array<xci_cuda_gap_used>(calls);
     s.scratch = device_array<uint8_t>(CALLS_AT_ONCE * SCRATCH);
     for (cudaStream_t &stream : s.streams)
         CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -148,7 +150,7 @@ static gap_step make_gap_step(const model &m, uint64_t new_minus_old, uint64_t c
         call.capacity = s.call_output;
         call.results = s.results + call.first;
         call.groups = s.groups + first;
-        call.used_bytes = s.used + i;
+        call.used = s.used + i;
         call.scratch = s.scratch + i % CALLS_AT_ONCE * SCRATCH;
         call.scratch_bytes = SCRATCH;
         s.calls.push_back(call);
@@ -182,17 +184,34 @@ static void join(const gap_step &s, cudaEvent_t event) {
 
 typedef enum forms { PLAIN, BESIDE, BOTH } forms;
 
-static void encode(const gap_step &s, forms wanted) {
+/* Prices in picoseconds, of a receiver that is a GPU and a link of 25 GB/s; of bytes; and none. */
+typedef struct choosing {
+    const char *name;
+    xci_cuda_prices prices;
+} choosing;
+static const choosing choices[] = {
+    {"gap", {0, {0, 0, 0, 0, 0}}},
+    {"bytes", {1, {0, 0, 0, 0, 0}}},
+    {"time", {40, {0, 1, 1, 3, 3}}},
+};
+
+/* `streams`: 1 or CALLS_AT_ONCE. */
+static void encode(const gap_step &s, forms wanted, const choosing &by = choices[0],
+                   bool moves = false, unsigned streams = CALLS_AT_ONCE) {
     cudaEvent_t event;
     CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     fork(s, event);
     for (size_t i = 0; i < s.calls.size(); ++i) {
+        const cudaStream_t stream = s.streams[i % streams];
         xci_cuda_gap_encode_call call = s.calls[i];
         call.beside = wanted == BESIDE;
-        CUDA(xci_cuda_gap_encode(&call, s.streams[i % CALLS_AT_ONCE]));
+        call.prices = by.prices;
+        CUDA(xci_cuda_gap_encode(&call, stream));
         call.beside = call.listed = 1; /* the lists of the first form */
         if (wanted == BOTH)
-            CUDA(xci_cuda_gap_encode(&call, s.streams[i % CALLS_AT_ONCE]));
+            CUDA(xci_cuda_gap_encode(&call, stream));
+        if (moves)
+            CUDA(xci_cuda_gap_move(&call, stream));
     }
     join(s, event);
     CUDA(cudaEventDestroy(event));
@@ -345,12 +364,47 @@ static void measure_form(const model &m, const gap_step &s, bool beside, double 
     free_stage(&stage);
 }
 
+/* Old, as it was before it became new. */
+static void refill(const gap_step &s, uint64_t new_minus_old) {
+    k_fill_chunks<<<(unsigned)s.chunk_count, 256>>>(s.mask_chunks, s.rules, new_minus_old);
+    CUDA(cudaDeviceSynchronize());
+}
+
+static uint64_t payload_bytes(const gap_step &s) {
+    uint64_t bytes = 0;
+    for (const xci_cuda_gap_used &used : to_host(s.used, s.calls.size()))
+        bytes += used.bytes;
+    return bytes;
+}
+
+/* A form, or both, and the shadow; `streams` as for encode. */
+static void measure_publishing(const model &m, const gap_step &s, uint64_t new_minus_old,
+                               const choosing &by, forms wanted, unsigned streams, double bound_ms,
+                               unsigned rounds) {
+    std::vector<double> encodes, all;
+    bool right = true;
+    for (unsigned i = 0; i <= rounds; ++i)
+        encodes.push_back(once_ms([&] { encode(s, wanted, by, false, streams); }));
+    for (unsigned i = 0; i <= rounds; ++i) {
+        all.push_back(once_ms([&] { encode(s, wanted, by, true, streams); }));
+        right = right && equal(digests_at(s, s.old_at), digests_at(s, s.new_at));
+        refill(s, new_minus_old);
+    }
+    const double encode_ms = median(encodes), all_ms = median(all);
+    printf("{\"row\":\"publish\",\"case\":\"%s\",\"choice\":\"%s\",\"forms\":%d,"
+           "\"streams\":%u,\"right\":%s,\"payload_bytes\":%llu,\"bound_ms\":%.3f,"
+           "\"encode_ms\":%.3f,\"with_move_ms\":%.3f}\n",
+           m.name, by.name, wanted == BOTH ? 2 : 1, streams, right ? "true" : "false",
+           (unsigned long long)payload_bytes(s), bound_ms, encode_ms, all_ms);
+    fflush(stdout);
+}
+
 static void measure_case(const model &m, uint8_t *new_weights, uint8_t *old_weights,
                          uint64_t call_groups, unsigned rounds) {
     const uint64_t new_minus_old = (uint64_t)(new_weights - old_weights);
     gap_step s = make_gap_step(m, new_minus_old, call_groups);
     uint32_t *const sink = device_array<uint32_t>(1);
-    k_fill_chunks<<<(unsigned)s.chunk_count, 256>>>(s.mask_chunks, s.rules, new_minus_old);
+    refill(s, new_minus_old);
     double bound_ms = 1e9;
     for (unsigned blocks = 4; blocks <= 16; blocks *= 2)
         bound_ms = std::min(bound_ms, median_ms(rounds, [&] {
@@ -363,6 +417,10 @@ static void measure_case(const model &m, uint8_t *new_weights, uint8_t *old_weig
     const double both_ms = median_ms(rounds, [&] { encode(s, BOTH); });
     printf("{\"row\":\"both forms\",\"case\":\"%s\",\"encode_ms\":%.3f}\n", m.name, both_ms);
     fflush(stdout);
+    for (const choosing &by : choices)
+        for (const forms wanted : {PLAIN, BOTH})
+            measure_publishing(m, s, new_minus_old, by, wanted, CALLS_AT_ONCE, bound_ms, rounds);
+    measure_publishing(m, s, new_minus_old, choices[0], PLAIN, 1, bound_ms, rounds);
     CUDA(cudaFree(sink));
     free_gap_step(&s);
 }

@@ -20,7 +20,7 @@
 #include "backend/cuda/cuda_kernels.h"
 #include "base/context.h"
 
-#define XCI_DEVICE_ABI 3u /* of the table and of the structures that go through it */
+#define XCI_DEVICE_ABI 4u /* of the table and of the structures that go through it */
 
 typedef struct xci_device_about {
     char name[64];
@@ -116,9 +116,10 @@ typedef struct xci_device_ops {
     int (*prepare)(void *device, const xci_cuda_block_call *call, void *stream);
     int (*check_masks)(void *device, const xci_cuda_mask_call *call, void *stream);
     int (*apply)(void *device, const xci_cuda_block_call *call, void *stream);
-    /* NULL, all four: the device does not know the gap codec. */
+    /* NULL, all five: the device does not know the gap codec. */
     uint64_t (*gap_scratch)(uint64_t count, uint64_t group_count, uint32_t chunk_bytes);
     int (*gap_encode)(void *device, const xci_cuda_gap_encode_call *call, void *stream);
+    int (*gap_move)(void *device, const xci_cuda_gap_encode_call *call, void *stream);
     int (*gap_check)(void *device, const xci_cuda_gap_call *call, void *stream);
     int (*gap_ready)(void *device, const xci_cuda_gap_call *call, void *stream);
     int (*digest)(void *device, const xci_cuda_digest_call *call, void *stream);

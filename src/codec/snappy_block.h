@@ -20,7 +20,7 @@
 bool xci_snappy_decode(const uint8_t *block, uint64_t block_bytes, uint8_t *out, uint32_t bytes);
 
 /* The tag of `length` literals, 1 .. 2^24; at most four bytes. */
-static inline uint8_t *xci_snappy_put_literal(uint8_t *at, uint32_t length) {
+XCI_BOTH uint8_t *xci_snappy_put_literal(uint8_t *at, uint32_t length) {
     const uint32_t code = length - 1;
     if (code < 60) {
         *at++ = (uint8_t)(code << 2);
@@ -34,7 +34,7 @@ static inline uint8_t *xci_snappy_put_literal(uint8_t *at, uint32_t length) {
 }
 
 /* A copy of offset 1, 1 .. 64 long. */
-static inline uint8_t *xci_snappy_put_zeros(uint8_t *at, uint32_t length) {
+XCI_BOTH uint8_t *xci_snappy_put_zeros(uint8_t *at, uint32_t length) {
     if (length >= 4 && length <= 11) {
         *at++ = (uint8_t)((length - 4) << 2 | 1);
         *at++ = 1;

@@ -1,14 +1,15 @@
 /* Groups in the codec `auto`: see auto_group_writer.h.
  *
  * Every chunk is encoded in all codecs. Without the second pass each takes the cheapest. With it
- * the mixture of these, and the group in each codec alone, are compressed as well, because what
- * is longer before the second pass may be shorter after it. */
+ * the mixture of these, and the group in LZ4 alone, are compressed as well, because what is longer
+ * before the second pass may be shorter after it: where changes repeat themselves, which gap does
+ * not see. Only if that comes near, Snappy and raw are tried too, which take many times as long. */
 #include "delta/auto_group_writer.h"
 
 #include <string.h>
 
 #include "backend/backend.h"
-#include "codec/codec.h"
+#include "delta/group_reader.h"
 
 /* A group in one codec alone: raw, LZ4 or Snappy. */
 typedef struct form {
@@ -19,24 +20,26 @@ typedef struct form {
 } form;
 
 #define FORMS 3u /* by codec, from raw on */
+#define NEAR 2u  /* times the least price so far */
 
 struct xci_auto_group_writer {
     xci_prices prices;
     xci_gap_group_writer *gap;
+    xci_group_reader reader; /* of what a device has written */
     form forms[FORMS];
     xci_gap_rival *rivals;
     uint8_t *zeros, *packed[2]; /* the best frame so far and the next one */
     uint64_t rivals_capacity, zeros_capacity, packed_capacity[2];
 };
 
-xorcast_status xci_auto_group_writer_open(xorcast_context *context,
-                                          const xorcast_encoding *encoding,
+xorcast_status xci_auto_group_writer_open(xorcast_context *context, const xci_prices *prices,
                                           xci_auto_group_writer **writer_out) {
     void *memory;
     TRY(xci_allocate_zeroed(context, sizeof(xci_auto_group_writer), &memory));
     xci_auto_group_writer *writer = memory;
     const xorcast_status status = xci_gap_group_writer_open(context, &writer->gap);
-    writer->prices = xci_prices_of(encoding);
+    writer->prices = *prices;
+    xci_group_reader_open(&writer->reader, context);
     if (status < 0) {
         xci_release(context, memory);
         return status;
@@ -54,6 +57,7 @@ void xci_auto_group_writer_close(xorcast_context *context, xci_auto_group_writer
         xci_release(context, writer->forms[f].places);
     }
     xci_gap_group_writer_close(context, writer->gap);
+    xci_group_reader_close(&writer->reader);
     xci_release(context, writer->rivals);
     xci_release(context, writer->zeros);
     xci_release(context, writer->packed[0]);
@@ -87,12 +91,20 @@ static xorcast_status reserve(xorcast_context *context, xci_auto_group_writer *w
 
 /* ---- Each codec alone ---- */
 
-static xorcast_status list_raw(xorcast_context *context, form *raw, const xci_record *listed) {
-    const uint8_t *from = listed->payload;
+/* Reading a record's parameters changes its blocks, hence the copy. */
+static xorcast_status list_raw(xorcast_context *context, xci_auto_group_writer *writer,
+                               const xci_record *listed) {
+    form *raw = &writer->forms[0];
+    xci_record copy = *listed;
+    const uint8_t *from;
+    TRY(reserve(context, writer, listed));
     uint8_t *at = raw->payload;
+    copy.blocks = raw->blocks;
+    memcpy(copy.blocks, listed->blocks, listed->block_count * sizeof *copy.blocks);
+    TRY(xci_group_read(&writer->reader, XCI_NOWHERE, &copy, &from));
     for (uint32_t i = 0; i < listed->block_count; i++) {
         const xci_block *block = &listed->blocks[i];
-        TRY(xci_codec_decode(context, XCI_NOWHERE, block->codec, from, block->bytes, at,
+        TRY(xci_block_decode(&writer->reader, XCI_NOWHERE, &copy, i, from, NULL, at,
                              block->chunk_bytes));
         raw->blocks[i] = *block;
         raw->blocks[i].codec = XORCAST_CODEC_RAW;
@@ -102,6 +114,7 @@ static xorcast_status list_raw(xorcast_context *context, form *raw, const xci_re
         from += block->bytes;
     }
     raw->bytes = (uint64_t)(at - raw->payload);
+    writer->forms[1].bytes = writer->forms[2].bytes = 0; /* not made yet */
     return XORCAST_OK;
 }
 
@@ -159,12 +172,25 @@ static uint64_t price_of_all(const xci_prices *prices, const xci_record *record)
     return price + (record->second_pass ? prices->second_pass * record->raw_bytes : 0);
 }
 
-/* Takes `candidate`, compressed, in place of `best` if that is cheaper. */
+/* Whether `candidate` can be cheaper than `best` once it is compressed: no frame is shorter than a
+ * byte. */
+static bool may_win(const xci_prices *prices, const xci_record *candidate, const xci_record *best) {
+    xci_record packed = *candidate;
+    packed.second_pass = true;
+    packed.stored_bytes = 1;
+    return price_of_all(prices, &packed) < price_of_all(prices, best);
+}
+
+/* Takes `candidate`, compressed, in place of `best` if that is cheaper. Gives its price, if it can
+ * be cheaper at all. */
 static xorcast_status try_packed(xorcast_context *context, xci_auto_group_writer *writer,
                                  xci_zstd_encoder *zstd, const xci_record *candidate,
-                                 xci_record *best) {
+                                 xci_record *best, uint64_t *price_out) {
     const uint32_t room = best->payload == writer->packed[0] ? 1 : 0;
     xci_record packed = *candidate;
+    *price_out = UINT64_MAX;
+    if (!may_win(&writer->prices, candidate, best))
+        return XORCAST_OK;
     TRY(xci_grow(context, &writer->packed[room], &writer->packed_capacity[room], packed.raw_bytes));
     TRY(xci_zstd_encode(context, zstd, candidate->payload, packed.raw_bytes, writer->packed[room],
                         &packed.stored_bytes));
@@ -172,35 +198,97 @@ static xorcast_status try_packed(xorcast_context *context, xci_auto_group_writer
         return XORCAST_OK;
     packed.second_pass = true;
     packed.payload = writer->packed[room];
-    if (price_of_all(&writer->prices, &packed) < price_of_all(&writer->prices, best))
+    *price_out = price_of_all(&writer->prices, &packed);
+    if (*price_out < price_of_all(&writer->prices, best))
         *best = packed;
     return XORCAST_OK;
+}
+
+static xorcast_status try_form(xorcast_context *context, xci_auto_group_writer *writer,
+                               xci_zstd_encoder *zstd, uint32_t codec, const xci_record *listed,
+                               xci_record *best, uint64_t *price_out) {
+    form *of = &writer->forms[codec - XORCAST_CODEC_RAW];
+    xci_record alone = *listed;
+    if (of->bytes == 0)
+        encode_form(context->shared->backend, writer, codec, listed->block_count);
+    alone.blocks = of->blocks;
+    alone.payload = of->payload;
+    alone.raw_bytes = of->bytes;
+    alone.params_bytes = 0;
+    return try_packed(context, writer, zstd, &alone, best, price_out);
+}
+
+/* Raw is listed. */
+static xorcast_status try_forms(xorcast_context *context, xci_auto_group_writer *writer,
+                                xci_zstd_encoder *zstd, const xci_record *listed,
+                                xci_record *best) {
+    uint64_t price;
+    TRY(try_form(context, writer, zstd, XORCAST_CODEC_LZ4, listed, best, &price));
+    if (price / NEAR > price_of_all(&writer->prices, best))
+        return XORCAST_OK;
+    TRY(try_form(context, writer, zstd, XORCAST_CODEC_SNAPPY, listed, best, &price));
+    return try_form(context, writer, zstd, XORCAST_CODEC_RAW, listed, best, &price);
+}
+
+/* The mixture of the cheapest blocks, of which the forms are made. */
+static xorcast_status mix(xorcast_context *context, xci_auto_group_writer *writer,
+                          const xci_record *listed, const uint8_t *const *old,
+                          xci_record *mixed_out) {
+    list_rivals(writer, listed->block_count, old != NULL);
+    TRY(xci_gap_group_write(context, writer->gap, listed, old, writer->rivals, mixed_out));
+    mixed_out->second_pass = false;
+    mixed_out->stored_bytes = mixed_out->raw_bytes;
+    mixed_out->lz4_bytes = writer->forms[1].bytes;
+    return XORCAST_OK;
+}
+
+xorcast_status xci_auto_group_mix(xorcast_context *context, xci_auto_group_writer *writer,
+                                  const xci_record *listed, const uint8_t *const *old,
+                                  xci_record *record_out) {
+    const xci_backend *backend = context->shared->backend;
+    TRY(list_raw(context, writer, listed));
+    encode_form(backend, writer, XORCAST_CODEC_LZ4, listed->block_count);
+    encode_form(backend, writer, XORCAST_CODEC_SNAPPY, listed->block_count);
+    return mix(context, writer, listed, old, record_out);
 }
 
 xorcast_status xci_auto_group_write(xorcast_context *context, xci_auto_group_writer *writer,
                                     xci_zstd_encoder *zstd, const xci_record *listed,
                                     const uint8_t *const *old, xci_record *record_out) {
-    const uint32_t count = listed->block_count;
     xci_record mixed;
-    TRY(reserve(context, writer, listed));
-    TRY(list_raw(context, &writer->forms[0], listed));
-    encode_form(context->shared->backend, writer, XORCAST_CODEC_LZ4, count);
-    encode_form(context->shared->backend, writer, XORCAST_CODEC_SNAPPY, count);
-    list_rivals(writer, count, old != NULL);
-    TRY(xci_gap_group_write(context, writer->gap, listed, old, writer->rivals, &mixed));
-    mixed.second_pass = false;
-    mixed.stored_bytes = mixed.raw_bytes;
+    uint64_t price;
+    TRY(xci_auto_group_mix(context, writer, listed, old, &mixed));
     *record_out = mixed;
     if (zstd == NULL)
         return XORCAST_OK;
-    TRY(try_packed(context, writer, zstd, &mixed, record_out));
-    for (uint32_t f = 0; f < FORMS; f++) {
-        xci_record alone = *listed;
-        alone.blocks = writer->forms[f].blocks;
-        alone.payload = writer->forms[f].payload;
-        alone.raw_bytes = writer->forms[f].bytes;
-        alone.params_bytes = 0;
-        TRY(try_packed(context, writer, zstd, &alone, record_out));
-    }
-    return XORCAST_OK;
+    TRY(try_packed(context, writer, zstd, &mixed, record_out, &price));
+    return try_forms(context, writer, zstd, listed, record_out);
+}
+
+/* Whether the group in LZ4, which is tried first, can be cheaper than `best` once it is compressed:
+ * as if no block of it were raw, or, where that is cheaper, all. */
+static bool lz4_may_win(const xci_prices *prices, const xci_record *plain, const xci_record *best) {
+    const uint64_t weight =
+        xci_min(prices->weights[XORCAST_CODEC_RAW], prices->weights[XORCAST_CODEC_LZ4]);
+    uint64_t chunk_bytes = 0;
+    for (uint32_t i = 0; i < plain->block_count; i++)
+        chunk_bytes += plain->blocks[i].chunk_bytes;
+    return prices->wire + weight * chunk_bytes + prices->second_pass * plain->lz4_bytes <
+           price_of_all(prices, best);
+}
+
+xorcast_status xci_auto_group_pack(xorcast_context *context, xci_auto_group_writer *writer,
+                                   xci_zstd_encoder *zstd, const xci_record *mixed,
+                                   const xci_record *plain, xci_record *record_out) {
+    *record_out = *mixed;
+    record_out->stored_bytes = mixed->raw_bytes;
+    const xci_record unpacked = *record_out;
+    uint64_t price;
+    if (zstd == NULL)
+        return XORCAST_OK;
+    TRY(try_packed(context, writer, zstd, &unpacked, record_out, &price));
+    if (!lz4_may_win(&writer->prices, plain, record_out))
+        return XORCAST_OK;
+    TRY(list_raw(context, writer, plain));
+    return try_forms(context, writer, zstd, plain, record_out);
 }

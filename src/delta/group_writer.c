@@ -42,8 +42,9 @@ xorcast_status xci_group_writer_open(xci_group_writer *writer, xorcast_context *
     TRY(xci_arena_create(context, &writer->arena));
     if (encoding->codec == XORCAST_CODEC_GAP)
         TRY(xci_gap_group_writer_open(context, &writer->gap));
+    const xci_prices prices = xci_prices_of(encoding);
     if (encoding->codec == XORCAST_CODEC_AUTO)
-        TRY(xci_auto_group_writer_open(context, encoding, &writer->choice));
+        TRY(xci_auto_group_writer_open(context, &prices, &writer->choice));
     if (encoding->second_pass == 0)
         return xci_zstd_encoder_create(context, encoding->zstd_level, &writer->zstd);
     return XORCAST_OK;
@@ -85,8 +86,13 @@ static xorcast_status run_second_pass(xci_group_writer *writer, xci_record *reco
     return XORCAST_OK;
 }
 
+/* `plain`: what is listed for the plain form. */
 static xorcast_status encode_group(xci_group_writer *writer, const xci_record *listed,
-                                   const uint8_t *const *old, xci_record *record) {
+                                   const xci_record *plain, const uint8_t *const *old,
+                                   xci_record *record) {
+    if (writer->choice != NULL && listed->encoded)
+        return xci_auto_group_pack(writer->context, writer->choice, writer->zstd, listed, plain,
+                                   record);
     if (writer->choice != NULL)
         return xci_auto_group_write(writer->context, writer->choice, writer->zstd, listed, old,
                                     record);
@@ -104,11 +110,11 @@ static xorcast_status encode_group(xci_group_writer *writer, const xci_record *l
 static xorcast_status encode_shorter(xci_group_writer *writer, const xci_record *listed,
                                      const xci_record *beside, const uint8_t *const *old,
                                      xci_record *record) {
-    TRY(encode_group(writer, listed, NULL, record));
+    TRY(encode_group(writer, listed, listed, NULL, record));
     const uint64_t plain_bytes = record->stored_bytes;
-    TRY(encode_group(writer, beside, old, record));
+    TRY(encode_group(writer, beside, listed, old, record));
     return record->stored_bytes < plain_bytes ? XORCAST_OK
-                                              : encode_group(writer, listed, NULL, record);
+                                              : encode_group(writer, listed, listed, NULL, record);
 }
 
 static xorcast_status take_room(xci_group_writer *writer, uint64_t count, uint8_t **bytes_out) {
@@ -139,7 +145,7 @@ xorcast_status xci_group_write(xci_group_writer *writer, const xci_record *liste
     if (old != NULL)
         TRY(encode_shorter(writer, listed, listed, old, &record));
     else
-        TRY(encode_group(writer, listed, NULL, &record));
+        TRY(encode_group(writer, listed, listed, NULL, &record));
     TRY(keep_written(writer, &record, written_out));
     *record_out = record;
     return XORCAST_OK;
@@ -155,8 +161,8 @@ xorcast_status xci_group_write_shorter(xci_group_writer *writer, const xci_recor
     return XORCAST_OK;
 }
 
-bool xci_group_writer_is_plain(const xci_group_writer *writer) {
-    return writer->zstd == NULL && writer->gap == NULL && writer->choice == NULL;
+bool xci_group_writer_is_plain(const xci_group_writer *writer, bool encoded) {
+    return writer->zstd == NULL && (encoded || (writer->gap == NULL && writer->choice == NULL));
 }
 
 xorcast_status xci_group_write_open(xci_group_writer *writer, const xci_record *listed,

@@ -58,8 +58,8 @@ xorcast_status xci_group_write_shorter(xci_group_writer *writer, const xci_recor
                                        const xci_record *beside, xci_record *record_out,
                                        xci_written *written_out);
 
-/* Whether what is listed is written as it is. */
-bool xci_group_writer_is_plain(const xci_group_writer *writer);
+/* Whether what is listed is written as it is; `encoded`: it is (record.h). */
+bool xci_group_writer_is_plain(const xci_group_writer *writer, bool encoded);
 /* Of such a writer: only the head, open. The payload stays the caller's. */
 xorcast_status xci_group_write_open(xci_group_writer *writer, const xci_record *listed,
                                     xci_record *record_out, xci_written *written_out);

@@ -26,6 +26,7 @@ typedef struct xci_record {
     uint64_t raw_bytes;     /* of all blocks, and of the parameters behind them */
     uint64_t params_bytes;  /* of the gap codec; 0: no block is of it */
     bool encoded; /* listed for a group writer: already as it is written, but for the pass */
+    uint64_t lz4_bytes; /* so encoded in `auto`: of all blocks in LZ4 */
     /* of the payload as it stands: after the second pass if there was one */
     uint64_t stored_bytes;
     const uint8_t *payload;

@@ -48,30 +48,20 @@ static void list_block(const book_piece *piece, uint64_t index, const xci_cuda_r
     *at += xci_round_up(result->block_bytes, XCI_BLOCK_ALIGNMENT);
 }
 
-/* The record of a range that the device has encoded in the gap codec, `beside` the old weights or
- * not: chunks that have a block are those that have one in LZ4. */
+/* The record of a range whose group the device has written, `beside` the old weights or not. */
 static void take_payload(const xci_device_encoder *e, const xci_encode_slot *slot,
                          const xci_put_range *range, bool beside, xci_record *record) {
     const uint8_t *payload = beside ? slot->beside_payload.at : slot->payload.at;
-    const xci_device_gap_tables host = xci_device_gap_host(beside ? &slot->beside : &slot->gap);
-    const xci_cuda_gap_group *group = &host.groups[range - &e->ranges[slot->ranges.first]];
-    const uint64_t first = xci_range_first(e, range) - slot->first;
-    for (uint32_t i = 0; i < record->block_count; i++) {
-        const xci_cuda_result *result = &host.results[first + record->blocks[i].chunk];
-        record->blocks[i].codec = result->block_codec;
-        record->blocks[i].bytes = result->block_bytes;
-    }
-    record->payload = payload + group->offset;
-    record->raw_bytes = record->stored_bytes = group->bytes;
-    record->params_bytes = group->params_bytes;
-    record->encoded = true;
+    xci_device_gap_take(beside ? &slot->beside : &slot->gap,
+                        (uint64_t)(range - &e->ranges[slot->ranges.first]),
+                        xci_range_first(e, range) - slot->first, payload, record);
 }
 
 /* What a range of the piece came to. */
 static void collect(const book_piece *from, const xci_put_range *range, xci_encode_worker *worker,
                     xci_piece *piece, bool *behind_out) {
     const xorcast_bundle *bundle = from->e->pending->bundle;
-    const xci_slot_tables on = xci_slot_host(from->slot);
+    const xci_cuda_result *results = xci_slot_results(from->slot);
     uint8_t *at = from->kept;
     xci_record *record = &piece->record;
     xci_chunk chunk;
@@ -82,19 +72,20 @@ static void collect(const book_piece *from, const xci_put_range *range, xci_enco
     const uint64_t base = xci_range_first(from->e, range) - from->slot->first;
     for (uint64_t c = range->first; c < range->end; c++) {
         const uint64_t index = base + (c - range->first);
-        const xci_cuda_result *result = &on.results[index];
+        const xci_cuda_result *result = &results[index];
+        const bool has_block = xci_slot_has_block(from->slot, result);
         if (c == range->first)
             xci_bundle_chunk(bundle, c, NULL, &chunk);
         else
             xci_bundle_next_chunk(bundle, NULL, &chunk);
         xci_piece_cover(piece, chunk.segments, chunk.segment_count, chunk.element_bytes);
-        if (result->block_bytes > 0 && record->block_count == 0) {
+        if (has_block && record->block_count == 0) {
             record->payload = from->slot->payload.at + result->block_offset;
             at = from->kept != NULL ? kept_at(from, range, result->block_offset) : NULL;
         }
         if (from->kept != NULL)
             list_block(from, index, result, &at);
-        if (result->block_bytes == 0)
+        if (!has_block)
             continue;
         record->blocks[record->block_count++] =
             (xci_block){(uint32_t)(c - bundle->group_first[range->group]), result->block_codec,
@@ -107,7 +98,7 @@ static void collect(const book_piece *from, const xci_put_range *range, xci_enco
         piece->counts.chunks_changed++;
         xci_digest_merge(&piece->change, &result->change);
     }
-    if (from->slot->gap.here && record->block_count > 0)
+    if (from->slot->has_gap && record->block_count > 0)
         take_payload(from->e, from->slot, range, false, record);
     *behind_out = !moved;
 }
@@ -219,7 +210,7 @@ static xorcast_status await_shadow(const book_job *job) {
     const xci_device_encoder *first = job->pieces[0].e;
     bool reads = false;
     for (uint32_t p = 0; p < job->piece_count; p++)
-        reads = reads || !job->pieces[p].slot->gap.here;
+        reads = reads || !job->pieces[p].slot->has_gap;
     if (!reads || xci_device_encoding(first)->old_weights == 0)
         return XORCAST_OK;
     for (uint32_t s = 0; s < job->pending->bundle->share_count; s++) {
@@ -256,7 +247,9 @@ static xorcast_status follow(const book_piece *piece, xorcast_status booked) {
     xci_device_encoder *e = piece->e;
     xci_encode_slot *slot = piece->slot;
     e->booking = NULL;
-    if (xci_device_shadow_on_device(e->shadow))
+    if (slot->moved && slot->has_gap && booked < 0)
+        TRY(xci_device_take_back(e, slot, e->notes));
+    else if (xci_device_shadow_on_device(e->shadow) && !slot->has_gap)
         TRY(xci_device_settle(e, slot, slot->ranges.first, slot->ranges.end, e->notes));
     slot->moved = false;
     return booked == XORCAST_OK && piece->kept != NULL ? keep_blocks(piece) : XORCAST_OK;

@@ -13,6 +13,9 @@
 /* In the gap codec, of a piece at most: two rounds of thread blocks, each with 28 KB of scratch. */
 #define GAP_GROUPS UINT64_C(1056)
 
+/* For the lists of a chunk, on average: one changed word in 96. Pieces that need more are cut. */
+#define LIST_BYTES UINT64_C(1024)
+
 static atomic_uint_fast64_t output_limit = OUTPUT_BYTES;
 
 void xci_device_encoder_limit(uint64_t bytes) {
@@ -27,12 +30,20 @@ static xorcast_status open_slots(xci_device_encoder *e) {
         .most_chunks = e->most_chunks,
         .capacity = e->capacity,
         .gap_groups = e->encodes_gap ? e->gap_groups : 0,
-        /* This form is the shorter one, and both are a half of the LZ4 blocks, as a rule. */
+        /* This form is the shorter one, as a rule. */
         .beside_capacity =
             beside ? xci_max(e->pending->bundle->group_size_max, e->capacity / 2) : 0};
     for (unsigned i = 0; i < XCI_ENCODE_SLOTS; i++)
         TRY(xci_slot_open(&e->slots[i], e->context, &room));
     return XORCAST_OK;
+}
+
+/* Both streams' scratch, with the least room for lists. */
+static uint64_t gap_scratch(const xci_device_encoder *e) {
+    const uint64_t chunk_bytes = e->pending->bundle->layout.chunk_bytes;
+    const uint64_t fixed = e->context->shared->device->ops->gap_scratch(
+        e->most_chunks, e->gap_groups, (uint32_t)chunk_bytes);
+    return XCI_ENCODE_LANES * xci_round_up(fixed + e->most_chunks * LIST_BYTES, 256);
 }
 
 static xorcast_status open_parts(xci_device_encoder *e) {
@@ -49,15 +60,15 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     uint64_t scratch =
         xci_max(device->ops->encode_scratch(device->handle, e->most_chunks, (uint32_t)chunk_bytes),
                 xci_settle_bytes(e));
-    e->encodes_gap = xci_device_encoding(e)->codec == XORCAST_CODEC_GAP &&
+    e->encodes_gap = xci_device_encoding(e)->codec >= XORCAST_CODEC_GAP &&
                      e->pending->bound == NULL && device->ops->gap_encode != NULL;
     /* Groups are at least so large, but for the last of whole chunks and the last of all. */
     e->gap_groups = xci_min(
         GAP_GROUPS, (e->most_chunks << bundle->chunk_log2) / bundle->layout.group_bytes + 2);
     if (e->encodes_gap)
-        scratch = xci_max(scratch, device->ops->gap_scratch(e->most_chunks, e->gap_groups,
-                                                            (uint32_t)chunk_bytes));
+        scratch = xci_max(scratch, gap_scratch(e));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->compute));
+    XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->second));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->sizes));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->drain));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->keep));
@@ -69,6 +80,8 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     TRY(xci_device_incoming_open(&e->incoming, bundle, e->share, e->shadow));
     TRY(xci_device_join_open(&e->join, bundle, e->share));
     TRY(xci_device_allocate(context, scratch, &e->scratch));
+    if (e->encodes_gap)
+        e->list_bytes = (scratch - gap_scratch(e)) / XCI_ENCODE_LANES + e->most_chunks * LIST_BYTES;
     TRY(xci_allocate_array(context, xci_max(1, bundle->layout.group_count), sizeof *e->notes,
                            &memory));
     e->notes = memory;
@@ -105,6 +118,7 @@ void xci_device_encoder_close(xci_device_encoder *e) {
         return;
     xorcast_context *context = e->context;
     xci_stream_close(context, &e->compute);
+    xci_stream_close(context, &e->second);
     xci_stream_close(context, &e->sizes);
     xci_stream_close(context, &e->drain);
     xci_stream_close(context, &e->keep);
@@ -162,31 +176,38 @@ xorcast_status xci_device_encoder_await(xci_device_encoder *e) {
 static xorcast_status come_to_rest(const xci_device_encoder *e) {
     const xci_device *device = e->context->shared->device;
     const int computed = device->ops->stream_wait(device->handle, e->compute);
+    const int beside = device->ops->stream_wait(device->handle, e->second);
     const int sized = device->ops->stream_wait(device->handle, e->sizes);
     const int drained = device->ops->stream_wait(device->handle, e->drain);
     const int kept = device->ops->stream_wait(device->handle, e->keep);
-    if (computed != 0 || sized != 0)
+    if (computed != 0 || beside != 0 || sized != 0)
         xci_device_shadow_lose(e->shadow);
     XCI_DEVICE(e->context, "encode weights", computed);
+    XCI_DEVICE(e->context, "encode weights", beside);
     XCI_DEVICE(e->context, "copy results", sized);
     XCI_DEVICE(e->context, "copy blocks", drained);
     return xci_device_result(e->context, kept, "align blocks");
 }
 
+static xorcast_status take_slot_back(xci_device_encoder *e, xci_encode_slot *slot) {
+    const xci_device *device = e->context->shared->device;
+    if (slot->has_gap) {
+        TRY(xci_device_gap_fetch_now(&slot->gap, e->context, slot->payload.at));
+        return xci_device_take_back(e, slot, NULL);
+    }
+    XCI_DEVICE(e->context, "copy results",
+               device->ops->copy_now(device->handle, slot->pinned.at, slot->tables.at,
+                                     xci_slot_results_bytes(slot)));
+    return xci_device_settle(e, slot, slot->ranges.first, slot->ranges.end, NULL);
+}
+
 /* The put failed and all is at rest: pieces that were encoded and not booked go back. */
 static xorcast_status take_back(xci_device_encoder *e) {
-    const xci_device *device = e->context->shared->device;
     for (unsigned i = 0; i < XCI_ENCODE_SLOTS; i++) {
         xci_encode_slot *slot = &e->slots[i];
         if (!slot->moved)
             continue;
-        xorcast_status status =
-            xci_device_result(e->context,
-                              device->ops->copy_now(device->handle, slot->pinned.at,
-                                                    slot->tables.at, xci_slot_results_bytes(slot)),
-                              "copy results");
-        if (status == XORCAST_OK)
-            status = xci_device_settle(e, slot, slot->ranges.first, slot->ranges.end, NULL);
+        const xorcast_status status = take_slot_back(e, slot);
         if (status < 0) {
             xci_device_shadow_lose(e->shadow);
             return status;
@@ -216,6 +237,9 @@ static xorcast_status begin_pieces(xci_device_encoder *e, void *ready, bool all)
                device->ops->event_record(device->handle, e->event, e->compute));
     XCI_DEVICE(e->context, "order two streams",
                device->ops->stream_after(device->handle, e->drain, e->event));
+    XCI_DEVICE(e->context, "order two streams",
+               device->ops->stream_after(device->handle, e->second, e->event));
+    e->apart = true;
     TRY(xci_device_incoming_gather(&e->incoming, all, e->drain));
     XCI_DEVICE(e->context, "mark a stream",
                device->ops->event_record(device->handle, e->gathered, e->drain));
@@ -230,6 +254,7 @@ xorcast_status xci_device_encoder_start(xci_device_encoder *e, void *ready,
     e->ranges = ranges;
     e->span_count = 0;
     e->launched = e->received = e->booked = 0;
+    e->host_range = UINT64_MAX;
     xci_pieces_push(e, (xci_range_span){first, end});
     return begin_pieces(e, ready, all);
 }

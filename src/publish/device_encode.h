@@ -10,13 +10,17 @@
  * Encode moves the shadow itself, while old and new are on the chip. What the host then does not
  * book goes back by its blocks, and what encode left as it was, which is rare, moves by them.
  *
+ * In the gap codec and `auto` the device writes whole groups itself, from lists of what changes,
+ * and then moves the shadow by these. Such pieces go on two streams by turns. What of them is not
+ * booked goes back as when a version is dropped.
+ *
  * A piece is as many groups as the output buffer is expected to take; if it takes fewer, the rest
  * is encoded again. pending.c owns the version, device_encoders.c drives the encoders of several
  * devices; this owns device memory and streams.
  *
- * Device memory: three output buffers of 40 MiB (more where a group may need it; as many again for
- * groups in the gap codec), blocks that stay for subscribers of the process, and at most 256 MiB
- * for all else: scratch of encode, results, and where the chunks of up to 60 GB are. */
+ * Device memory: three output buffers of 40 MiB (more where a group may need it; three of 20 MiB
+ * for the form beside the old weights), blocks that stay for subscribers of the process, and at
+ * most 256 MiB for all else: scratch of encode, results, where the chunks of up to 60 GB are. */
 #ifndef XCI_DEVICE_ENCODE_H
 #define XCI_DEVICE_ENCODE_H
 

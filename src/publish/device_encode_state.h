@@ -19,6 +19,7 @@
 #define XCI_BLOCK_ALIGNMENT 16u /* where apply wants blocks; encode packs them closely */
 #define XCI_ENCODE_SPANS 64u /* every cut at least halves a piece, of which three are under way */
 #define XCI_ENCODE_SLOTS 3u
+#define XCI_ENCODE_LANES 2u /* streams that pieces go on */
 
 /* What became of a range of the piece that is booked. */
 typedef struct xci_range_note {
@@ -33,8 +34,13 @@ struct xci_device_encoder {
     const xci_device_encoder *const *siblings;   /* one for each share */
     void *compute, *sizes, *drain, *keep;        /* streams, */
     void *event, *computed, *settled, *gathered; /* and events between them */
+    /* Beside `compute`, for every other piece whose groups the device writes: the end of one, with
+     * little to do, is beside the beginning of the next. `apart`: neither waits for the other. */
+    void *second;
+    bool apart;
     xci_device_incoming incoming;
-    xci_device_memory scratch; /* of encode; of settling, which is on the same stream */
+    xci_device_memory scratch; /* of encode; of settling, which is on the same stream. One half is
+                                * for each of these two streams where they are apart */
     xci_device_side *side;     /* where blocks stay until the next version, or NULL; not owned */
     bool moves;                /* encode moves the shadow */
     xci_device_join join;      /* scattered chunks, */
@@ -48,11 +54,16 @@ struct xci_device_encoder {
     xci_range_note *notes;               /* one for each range of a piece */
     xci_range_span spans[XCI_ENCODE_SPANS];
     uint32_t span_count;
-    bool encodes_gap;        /* whole groups are encoded in the gap codec by the device, */
-    uint64_t gap_groups;     /* so many at most in a piece, */
-    uint64_t *gap_first;     /* their first chunks, and where the last one ends */
+    bool encodes_gap;    /* whole groups are written by the device, in the gap codec or `auto`, */
+    uint64_t gap_groups; /* so many at most in a piece, */
+    uint64_t list_bytes; /* with so much scratch for lists, */
+    uint64_t *gap_first; /* their first chunks, and where the last one ends; */
+    uint64_t host_range; /* but not this one, for which there was no room there */
     const xci_encode_slot *booking; /* the piece whose ranges are booked now, or NULL */
 };
+
+/* What comes on `compute` now comes after all that is on the second stream. */
+xorcast_status xci_device_join_lanes(xci_device_encoder *e);
 
 static inline const xorcast_encoding *xci_device_encoding(const xci_device_encoder *e) {
     return &e->pending->workers[0].writer.encoding;

@@ -59,6 +59,33 @@ static xorcast_status gather_scattered(xci_device_encoder *e) {
     return count > 0 ? xci_device_join_run(&e->join, base, first, count, sources) : XORCAST_OK;
 }
 
+/* ---- Streams ---- */
+
+xorcast_status xci_device_join_lanes(xci_device_encoder *e) {
+    if (!e->apart)
+        return XORCAST_OK;
+    TRY(xci_stream_follow(e->context, e->compute, e->second, e->computed));
+    e->apart = false;
+    return XORCAST_OK;
+}
+
+static void *stream_of(const xci_device_encoder *e, const xci_encode_slot *slot) {
+    return slot->lane == 0 ? e->compute : e->second;
+}
+
+/* Chooses the stream of a piece, on which everything is that must be before it. What is gathered
+ * for it, and what needs all of the scratch, goes on the first one. */
+static xorcast_status choose_lane(xci_device_encoder *e, xci_encode_slot *slot, bool scattered) {
+    slot->lane = slot->has_gap && !scattered ? e->launched % XCI_ENCODE_LANES : 0;
+    if (!slot->has_gap)
+        return xci_device_join_lanes(e);
+    if (slot->lane == 0 || e->apart)
+        return XORCAST_OK;
+    TRY(xci_stream_follow(e->context, e->second, e->compute, e->computed));
+    e->apart = true;
+    return XORCAST_OK;
+}
+
 static xci_cuda_encode_call call_of(const xci_device_encoder *e, const xci_encode_slot *slot) {
     const xci_slot_tables on = xci_slot_device(slot);
     const xci_device_map *shadow = xci_device_shadow_home(e->shadow, e->share);
@@ -78,18 +105,53 @@ static xci_cuda_encode_call call_of(const xci_device_encoder *e, const xci_encod
         .scratch_bytes = e->scratch.bytes};
 }
 
-/* In the gap codec, in each form that is wanted. */
+/* Whole groups, in each form that is wanted; then the shadow. */
 static xorcast_status start_gap(xci_device_encoder *e, xci_encode_slot *slot,
                                 const xci_cuda_encode_call *call) {
     const uint64_t count = slot->ranges.end - slot->ranges.first;
+    const uint64_t half = e->scratch.bytes / XCI_ENCODE_LANES / 256 * 256;
+    xci_cuda_encode_call lane = *call;
+    const xci_gap_piece piece = {&lane, xci_device_encoding(e), e->gap_first, count};
+    xci_device_gap *beside = piece.encoding->old_weights != 0 ? &slot->beside : NULL;
     for (uint64_t i = 0; i < count; i++)
         e->gap_first[i] = xci_range_first(e, &e->ranges[slot->ranges.first + i]);
     e->gap_first[count] = slot->first + slot->count;
-    TRY(xci_device_gap_start(&slot->gap, e->context, NULL, call, e->gap_first, count, e->compute));
-    if (xci_device_encoding(e)->old_weights == 0)
+    lane.scratch += slot->lane * half;
+    lane.scratch_bytes = half;
+    TRY(xci_device_gap_start(&slot->gap, e->context, NULL, &piece, stream_of(e, slot)));
+    if (beside != NULL)
+        TRY(xci_device_gap_start(beside, e->context, &slot->gap, &piece, stream_of(e, slot)));
+    if (!xci_device_shadow_on_device(e->shadow))
         return XORCAST_OK;
-    return xci_device_gap_start(&slot->beside, e->context, &slot->gap, call, e->gap_first, count,
-                                e->compute);
+    TRY(xci_device_gap_move(&slot->gap, e->context, beside, &piece, stream_of(e, slot)));
+    slot->moved = true;
+    return XORCAST_OK;
+}
+
+static xorcast_status start_blocks(xci_device_encoder *e, xci_encode_slot *slot,
+                                   const xci_cuda_encode_call *call) {
+    const xci_device *device = e->context->shared->device;
+    XCI_DEVICE(e->context, "encode weights", device->ops->encode(device->handle, call, e->compute));
+    slot->moved = e->moves;
+    return XORCAST_OK;
+}
+
+static xorcast_status fetch_results(const xci_device_encoder *e, const xci_encode_slot *slot) {
+    const xci_device *device = e->context->shared->device;
+    if (!slot->has_gap)
+        return xci_device_result(e->context,
+                                 device->ops->copy(device->handle, slot->pinned.at, slot->tables.at,
+                                                   xci_slot_results_bytes(slot), e->sizes),
+                                 "copy results");
+    TRY(xci_device_gap_fetch(&slot->gap, e->context, e->sizes));
+    return xci_device_encoding(e)->old_weights == 0
+               ? XORCAST_OK
+               : xci_device_gap_fetch(&slot->beside, e->context, e->sizes);
+}
+
+/* Whether the device writes the groups of a piece itself. */
+static bool writes_groups(const xci_device_encoder *e, const xci_encode_slot *slot) {
+    return e->encodes_gap && xci_slot_whole(e, slot) && slot->ranges.first != e->host_range;
 }
 
 static xorcast_status start_encode(xci_device_encoder *e, xci_encode_slot *slot, bool scattered) {
@@ -97,34 +159,27 @@ static xorcast_status start_encode(xci_device_encoder *e, xci_encode_slot *slot,
     const xci_device *device = context->shared->device;
     const xci_cuda_encode_call call = call_of(e, slot);
     const uint64_t at = slot->first * sizeof(uint8_t *);
+    slot->has_gap = writes_groups(e, slot);
+    TRY(choose_lane(e, slot, scattered));
+    void *const stream = stream_of(e, slot);
     XCI_DEVICE(context, "copy a table",
                device->ops->copy(device->handle, e->incoming.table.at + at,
                                  e->incoming.pinned.at + at, slot->count * sizeof(uint8_t *),
-                                 e->compute));
+                                 stream));
     if (e->ranges[slot->ranges.end - 1].end > e->pending->bundle->whole_chunk_count)
         XCI_DEVICE(context, "order two streams",
-                   device->ops->stream_after(device->handle, e->compute, e->gathered));
+                   device->ops->stream_after(device->handle, stream, e->gathered));
     if (scattered)
         TRY(gather_scattered(e));
     if (e->launched >= XCI_ENCODE_SLOTS) /* what the slot holds may still be copied */
         XCI_DEVICE(context, "order two streams",
-                   device->ops->stream_after(device->handle, e->compute, slot->kept));
-    slot->gap.here = e->encodes_gap && xci_slot_whole(e, slot);
-    if (slot->gap.here)
-        TRY(start_gap(e, slot, &call));
-    XCI_DEVICE(context, "encode weights", device->ops->encode(device->handle, &call, e->compute));
-    slot->moved = e->moves;
+                   device->ops->stream_after(device->handle, stream, slot->kept));
+    TRY(slot->has_gap ? start_gap(e, slot, &call) : start_blocks(e, slot, &call));
     if (scattered)
         XCI_DEVICE(context, "mark a stream",
-                   device->ops->event_record(device->handle, e->joined_read, e->compute));
-    TRY(xci_stream_follow(context, e->sizes, e->compute, e->computed));
-    XCI_DEVICE(context, "copy results",
-               device->ops->copy(device->handle, slot->pinned.at, slot->tables.at,
-                                 xci_slot_results_bytes(slot), e->sizes));
-    if (slot->gap.here)
-        TRY(xci_device_gap_fetch(&slot->gap, context, e->sizes));
-    if (slot->gap.here && xci_device_encoding(e)->old_weights != 0)
-        TRY(xci_device_gap_fetch(&slot->beside, context, e->sizes));
+                   device->ops->event_record(device->handle, e->joined_read, stream));
+    TRY(xci_stream_follow(context, e->sizes, stream, e->computed));
+    TRY(fetch_results(e, slot));
     XCI_DEVICE(context, "mark a stream",
                device->ops->event_record(device->handle, slot->encoded, e->sizes));
     return XORCAST_OK;

@@ -55,6 +55,7 @@ static xorcast_status apply_listed(xci_device_encoder *e, const xci_encode_slot 
     const uint64_t count = slot->settled - first;
     const xci_cuda_block_call call = {
         .grid = shadow->grid, .places = shadow->places, .blocks = to.blocks, .count = count};
+    TRY(xci_device_join_lanes(e));
     XCI_DEVICE(context, "copy a table",
                device->ops->copy(device->handle, to.moves, from.settling + first,
                                  count * sizeof *to.moves, e->compute));
@@ -80,6 +81,41 @@ xorcast_status xci_device_settle(xci_device_encoder *e, xci_encode_slot *slot, u
     }
     const xorcast_status status =
         slot->settled > before ? apply_listed(e, slot, before) : XORCAST_OK;
+    if (status < 0)
+        xci_device_shadow_lose(e->shadow);
+    return status;
+}
+
+/* Undoes the blocks of a group that has moved. */
+static xorcast_status undo_group(xci_device_encoder *e, const xci_encode_slot *slot,
+                                 uint64_t number) {
+    const xci_put_range *range = &e->ranges[slot->ranges.first + number];
+    const uint64_t first = xci_range_first(e, range) - slot->first;
+    const xci_cuda_result *results = xci_slot_results(slot) + first;
+    xci_record record = {.group = range->group, .blocks = e->pending->workers[0].blocks};
+    for (uint64_t c = 0; c < range->end - range->first; c++) {
+        xci_chunk chunk;
+        if (results[c].bytes_changed == 0 || results[c].moved != 1)
+            continue;
+        xci_bundle_chunk(e->pending->bundle, range->first + c, NULL, &chunk);
+        record.blocks[record.block_count++] = (xci_block){
+            .chunk = (uint32_t)c, .element_bytes = chunk.element_bytes, .chunk_bytes = chunk.bytes};
+    }
+    if (record.block_count == 0)
+        return XORCAST_OK;
+    xci_device_gap_take(&slot->gap, number, first, slot->payload.at, &record);
+    return xci_device_shadow_undo_record(e->shadow, &record);
+}
+
+xorcast_status xci_device_take_back(xci_device_encoder *e, const xci_encode_slot *slot,
+                                    const xci_range_note *notes) {
+    const uint64_t count = slot->ranges.end - slot->ranges.first;
+    xorcast_status status = XORCAST_OK;
+    for (uint64_t i = 0; i < count && status == XORCAST_OK; i++)
+        if (notes == NULL || !notes[i].booked)
+            status = undo_group(e, slot, i);
+    const xorcast_status ended = xci_device_shadow_undone(e->shadow);
+    status = status < 0 ? status : ended;
     if (status < 0)
         xci_device_shadow_lose(e->shadow);
     return status;

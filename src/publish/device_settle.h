@@ -9,6 +9,10 @@
  * on; no `notes`: none is booked. The shadow is lost if it fails. */
 xorcast_status xci_device_settle(xci_device_encoder *e, xci_encode_slot *slot, uint64_t first,
                                  uint64_t end, const xci_range_note *notes);
+/* The same of a piece whose groups the device has written, which is on the host with its payloads:
+ * those that are not booked go back, as when a version is dropped. Waits for that. */
+xorcast_status xci_device_take_back(xci_device_encoder *e, const xci_encode_slot *slot,
+                                    const xci_range_note *notes);
 /* Of scratch, where pieces have the encoder's sizes. */
 uint64_t xci_settle_bytes(const xci_device_encoder *e);
 

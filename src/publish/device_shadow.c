@@ -221,7 +221,7 @@ static bool has_home(const xorcast_bundle *bundle, const xci_record *record, uin
 }
 
 /* Each share takes the blocks of its own chunks. */
-static xorcast_status undo_record(xci_device_shadow *shadow, const xci_record *record) {
+xorcast_status xci_device_shadow_undo_record(xci_device_shadow *shadow, const xci_record *record) {
     for (uint32_t s = 0; s < shadow->bundle->share_count; s++)
         if (has_home(shadow->bundle, record, s))
             TRY(xci_device_load(&shadow->homes[s].loader, record, 1, NULL));
@@ -231,10 +231,10 @@ static xorcast_status undo_record(xci_device_shadow *shadow, const xci_record *r
 xorcast_status xci_device_shadow_undo(xci_device_shadow *shadow, const xci_ahead *ahead,
                                       uint64_t group) {
     if (ahead->record.block_count > 0)
-        TRY(undo_record(shadow, &ahead->record));
+        TRY(xci_device_shadow_undo_record(shadow, &ahead->record));
     for (const xci_ahead_piece *piece = ahead->pieces; piece != NULL; piece = piece->next) {
         const xci_record record = xci_ahead_record(piece, group);
-        TRY(undo_record(shadow, &record));
+        TRY(xci_device_shadow_undo_record(shadow, &record));
     }
     return XORCAST_OK;
 }

@@ -25,7 +25,8 @@ const xci_device_map *xci_device_shadow_home(const xci_device_shadow *shadow, ui
 xorcast_status xci_device_shadow_read(xci_device_shadow *shadow, xorcast_context *context,
                                       uint64_t chunk, uint32_t bytes, uint8_t *out);
 
-/* Undoes the blocks of one group, on the device. */
+/* Undoes blocks of one group, in the plain form, on the device; and all of a group. */
+xorcast_status xci_device_shadow_undo_record(xci_device_shadow *shadow, const xci_record *record);
 xorcast_status xci_device_shadow_undo(xci_device_shadow *shadow, const xci_ahead *ahead,
                                       uint64_t group);
 /* Until all that was undone is. */

@@ -40,8 +40,27 @@ xci_slot_tables xci_slot_device(const xci_encode_slot *slot) {
                              .moves = (xci_cuda_move *)(void *)(base + at.moves)};
 }
 
+const xci_cuda_result *xci_slot_results(const xci_encode_slot *slot) {
+    return slot->has_gap ? xci_device_gap_host(&slot->gap).results : xci_slot_host(slot).results;
+}
+
 uint64_t xci_slot_results_bytes(const xci_encode_slot *slot) {
     return offsets_for(slot->most_chunks).moves;
+}
+
+static xorcast_status open_gap(xci_encode_slot *slot, xorcast_context *context,
+                               const xci_slot_room *room) {
+    xci_gap_room gap = {room->most_chunks, room->gap_groups, room->capacity, slot->output.at};
+    if (room->gap_groups == 0)
+        return XORCAST_OK;
+    TRY(xci_device_gap_open(&slot->gap, context, &gap));
+    if (room->beside_capacity == 0)
+        return XORCAST_OK;
+    TRY(xci_device_allocate(context, room->beside_capacity + 64, &slot->beside_output));
+    gap.output = slot->beside_output.at;
+    gap.capacity = room->beside_capacity;
+    TRY(xci_device_gap_open(&slot->beside, context, &gap));
+    return xci_pinned_allocate(context, room->beside_capacity, &slot->beside_payload);
 }
 
 xorcast_status xci_slot_open(xci_encode_slot *slot, xorcast_context *context,
@@ -55,13 +74,7 @@ xorcast_status xci_slot_open(xci_encode_slot *slot, xorcast_context *context,
     TRY(xci_device_allocate(context, room->capacity + 64, &slot->output));
     TRY(xci_device_allocate(context, device_bytes(chunks), &slot->tables));
     TRY(xci_pinned_allocate(context, host_bytes(chunks), &slot->pinned));
-    if (room->gap_groups > 0)
-        TRY(xci_device_gap_open(&slot->gap, context, chunks, room->gap_groups, room->capacity));
-    if (room->beside_capacity > 0) {
-        TRY(xci_device_gap_open(&slot->beside, context, chunks, room->gap_groups,
-                                room->beside_capacity));
-        TRY(xci_pinned_allocate(context, room->beside_capacity, &slot->beside_payload));
-    }
+    TRY(open_gap(slot, context, room));
     return xci_pinned_allocate(context, room->capacity + 64, &slot->payload);
 }
 
@@ -74,6 +87,7 @@ void xci_slot_close(xci_encode_slot *slot, xorcast_context *context) {
     xci_pinned_release(context, &slot->pinned);
     xci_device_gap_close(&slot->gap, context);
     xci_device_gap_close(&slot->beside, context);
+    xci_device_release(context, &slot->beside_output);
     xci_pinned_release(context, &slot->beside_payload);
     xci_pinned_release(context, &slot->payload);
 }

@@ -134,7 +134,8 @@ static xorcast_status write_forms(xci_pending *pending, uint32_t worker_index,
             TRY(xci_encode_old(worker, xci_shadow_bundle(pending->shadow), listed, &old));
         TRY(xci_group_write(&worker->writer, listed, old, record_out, &written[XCI_FORM_BESIDE]));
     }
-    return !joined && listed->group < pending->open_end
+    return !joined && listed->group < pending->open_end &&
+                   xci_group_writer_is_plain(&worker->writer, listed->encoded)
                ? xci_group_write_open(&worker->writer, listed, record_out, &written[XCI_FORM_PLAIN])
                : xci_group_write(&worker->writer, listed, NULL, record_out,
                                  &written[XCI_FORM_PLAIN]);
@@ -221,7 +222,7 @@ xorcast_status xci_pending_seen(xci_pending *pending, const xci_put_range *range
 }
 
 void xci_pending_open_records(xci_pending *pending, uint64_t end) {
-    pending->open_end = xci_group_writer_is_plain(&pending->workers[0].writer) ? end : 0;
+    pending->open_end = end;
 }
 
 xorcast_status xci_pending_plan(xci_pending *pending) {

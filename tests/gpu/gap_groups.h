@@ -10,7 +10,7 @@
 
 #include "backend/backend.h"
 #include "codec/gap_elements.h"
-#include "delta/gap_group_writer.h"
+#include "delta/auto_group_writer.h"
 #include "delta/group_reader.h"
 #include "support/masks.h"
 
@@ -152,9 +152,31 @@ static void gap_make(gap_made *made, uint32_t count, uint32_t most_bytes) {
     }
 }
 
+typedef struct gap_writers {
+    xorcast_context *context;
+    xci_gap_group_writer *gap;
+    xci_auto_group_writer *choice; /* in use if it is not NULL */
+} gap_writers;
+
+/* `prices` NULL: in the gap codec alone. */
+static gap_writers gap_open(const xci_prices *prices) {
+    gap_writers writers = {0};
+    if (xorcast_context_create(NULL, &writers.context) < 0 ||
+        xci_gap_group_writer_open(writers.context, &writers.gap) < 0 ||
+        (prices != NULL &&
+         xci_auto_group_writer_open(writers.context, prices, &writers.choice) < 0))
+        gap_fail("no context", 0);
+    return writers;
+}
+
+static void gap_close(const gap_writers *writers) {
+    xci_gap_group_writer_close(writers->context, writers->gap);
+    xci_auto_group_writer_close(writers->context, writers->choice);
+    xorcast_context_destroy(writers->context);
+}
+
 /* Lets the CPU encode the group; with `beside`, beside the old weights. */
-static void gap_encode(xorcast_context *context, xci_gap_group_writer *writer, gap_made *made,
-                       bool beside) {
+static void gap_encode(const gap_writers *writers, gap_made *made, bool beside) {
     const uint8_t *old[GAP_CHUNKS];
     xci_record listed = {.blocks = made->blocks}, record;
     uint64_t bytes = 0;
@@ -177,7 +199,11 @@ static void gap_encode(xorcast_context *context, xci_gap_group_writer *writer, g
     made->payload = NULL;
     made->record = listed;
     if (listed.block_count > 0) {
-        if (xci_gap_group_write(context, writer, &listed, beside ? old : NULL, NULL, &record) < 0)
+        const uint8_t *const *known = beside ? old : NULL;
+        if ((writers->choice != NULL
+                 ? xci_auto_group_mix(writers->context, writers->choice, &listed, known, &record)
+                 : xci_gap_group_write(writers->context, writers->gap, &listed, known, NULL,
+                                       &record)) < 0)
             gap_fail("the CPU did not encode", 0);
         made->payload = gap_memory(record.raw_bytes);
         memcpy(made->payload, record.payload, record.raw_bytes);

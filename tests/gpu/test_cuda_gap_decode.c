@@ -307,14 +307,14 @@ static void run_groups(batch *b, uint32_t groups, uint32_t damages, bool beside)
         free(payloads[g]);
 }
 
-static void test_groups(xorcast_context *context, xci_gap_group_writer *writer, uint32_t rounds,
-                        uint32_t chunks, uint32_t most_bytes, bool beside) {
+static void test_groups(const gap_writers *writers, uint32_t rounds, uint32_t chunks,
+                        uint32_t most_bytes, bool beside) {
     static batch b;
     for (uint32_t round = 0; round < rounds; round++) {
         memset(&b, 0, sizeof b);
         for (uint32_t g = 0; g < GROUPS; g++) {
             gap_make(&b.made[g], 1 + mask_random(&gap_seed, chunks), most_bytes);
-            gap_encode(context, writer, &b.made[g], beside);
+            gap_encode(writers, &b.made[g], beside);
         }
         run_groups(&b, GROUPS, 0, beside);
         run_groups(&b, GROUPS, 0, !beside);
@@ -331,18 +331,13 @@ static void test_groups(xorcast_context *context, xci_gap_group_writer *writer, 
 
 int main(int argc, char **argv) {
     const bool quick = argc > 1 && strcmp(argv[1], "quick") == 0;
-    xorcast_context *context;
-    xci_gap_group_writer *writer = NULL;
-    if (xorcast_context_create(NULL, &context) < 0 ||
-        xci_gap_group_writer_open(context, &writer) < 0)
-        gap_fail("no context", 0);
+    const gap_writers writers = gap_open(NULL);
     for (uint32_t beside = 0; beside < 2; beside++) {
-        test_groups(context, writer, quick ? 3 : 40, 12, 700, beside);
-        test_groups(context, writer, quick ? 1 : 20, 6, 9000, beside);
-        test_groups(context, writer, quick ? 1 : 20, 3, 65536, beside);
+        test_groups(&writers, quick ? 3 : 40, 12, 700, beside);
+        test_groups(&writers, quick ? 1 : 20, 6, 9000, beside);
+        test_groups(&writers, quick ? 1 : 20, 3, 65536, beside);
     }
-    xci_gap_group_writer_close(context, writer);
-    xorcast_context_destroy(context);
+    gap_close(&writers);
     printf("test_cuda_gap_decode: as on the CPU\n");
     return 0;
 }

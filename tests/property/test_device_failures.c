@@ -90,12 +90,12 @@ static void small_model(model *m) {
     model_add(m, "wide", "U8", 1, 2, 120, 1000);
 }
 
-static bool gap; /* beside the old weights too */
+static uint32_t codec; /* 0: as by default; else beside the old weights too */
 
 static void open_publisher(rig *r) {
     xorcast_publisher_options options = XORCAST_PUBLISHER_OPTIONS_INIT;
-    options.encoding.codec = gap ? XORCAST_CODEC_GAP : 0;
-    options.encoding.old_weights = gap;
+    options.encoding.codec = codec;
+    options.encoding.old_weights = codec != 0;
     options.step = r->step;
     options.log_bytes = 1 << 24;
     must(r->trainer,
@@ -382,10 +382,16 @@ static void test_stage(void **state) {
 }
 static void test_gap(void **state) {
     (void)state;
-    gap = true;
+    codec = XORCAST_CODEC_GAP;
     fail_everything(attempt_publish, "publish in the gap codec");
     fail_everything(attempt_stage, "stage in the gap codec");
-    gap = false;
+    codec = 0;
+}
+static void test_auto(void **state) {
+    (void)state;
+    codec = XORCAST_CODEC_AUTO;
+    fail_everything(attempt_publish, "publish in auto");
+    codec = 0;
 }
 static void test_commit(void **state) {
     (void)state;
@@ -480,11 +486,12 @@ int main(void) {
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_open),   cmocka_unit_test(test_publish),
-        cmocka_unit_test(test_stage),  cmocka_unit_test(test_gap),
-        cmocka_unit_test(test_commit), cmocka_unit_test(test_undo),
-        cmocka_unit_test(test_audit),  cmocka_unit_test(test_keyframe),
-        cmocka_unit_test(test_death),  cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_open),     cmocka_unit_test(test_publish),
+        cmocka_unit_test(test_stage),    cmocka_unit_test(test_gap),
+        cmocka_unit_test(test_auto),     cmocka_unit_test(test_commit),
+        cmocka_unit_test(test_undo),     cmocka_unit_test(test_audit),
+        cmocka_unit_test(test_keyframe), cmocka_unit_test(test_death),
+        cmocka_unit_test(test_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,16 +99,33 @@ static void test_same_bytes(void **state) {
     }
 }
 
-/* Gap, with and without the form beside the old weights, and auto, which the host writes from lists
- * of what the device has found. */
-static void test_codecs_of_the_host(void **state) {
+/* Gap, with and without the form beside the old weights, of which the device writes whole groups;
+ * and the same by the host, where the bound is measured. */
+static void test_gap(void **state) {
     (void)state;
-    for (uint32_t variant = 0; variant < 8; variant++) {
+    for (uint32_t variant = 0; variant < 6; variant++) {
         xorcast_publisher_options options = XORCAST_PUBLISHER_OPTIONS_INIT;
         options.shadow_in_host = variant % 2;
-        options.encoding.codec = variant / 2 % 2 ? XORCAST_CODEC_AUTO : XORCAST_CODEC_GAP;
-        options.encoding.old_weights = variant / 4;
-        options.encoding.second_pass = variant == 3 || variant == 4;
+        options.encoding.codec = XORCAST_CODEC_GAP;
+        options.encoding.old_weights = variant / 2 % 2;
+        options.encoding.second_pass = variant == 1 || variant == 2;
+        options.measure_bound = variant >= 4;
+        publish_all(&options);
+    }
+}
+
+/* Auto, for fewest bytes and for links and receivers of each kind. */
+static void test_auto(void **state) {
+    (void)state;
+    static const uint64_t rates[] = {0, 50000, 125000000, 25000000000};
+    for (uint32_t variant = 0; variant < 16; variant++) {
+        xorcast_publisher_options options = XORCAST_PUBLISHER_OPTIONS_INIT;
+        options.encoding.codec = XORCAST_CODEC_AUTO;
+        options.encoding.link_bytes_per_second = rates[variant % 4];
+        options.encoding.receiver = variant / 4 % 3;
+        options.encoding.old_weights = variant / 2 % 2;
+        options.encoding.second_pass = (variant + variant / 4) % 2;
+        options.shadow_in_host = variant / 5 % 2;
         publish_all(&options);
     }
 }
@@ -118,13 +135,31 @@ static void test_little_room(void **state) {
     (void)state;
     xorcast_publisher_options options = XORCAST_PUBLISHER_OPTIONS_INIT;
     xci_device_encoder_limit(1);
-    for (uint32_t variant = 0; variant < 4; variant++) {
+    for (uint32_t variant = 0; variant < 6; variant++) {
+        static const uint32_t codecs[] = {0, XORCAST_CODEC_GAP, XORCAST_CODEC_AUTO};
         options.encoding.second_pass = variant % 2;
-        options.encoding.codec = variant < 2 ? 0 : XORCAST_CODEC_GAP;
-        options.encoding.old_weights = variant == 3;
+        options.encoding.codec = codecs[variant / 2];
+        options.encoding.old_weights = variant == 3 || variant == 4;
         publish_all(&options);
     }
     xci_device_encoder_limit(0);
+}
+
+/* Beside the old weights there may be too little scratch on the device: then for fewer groups, or
+ * the host writes them. */
+static void test_no_room_beside(void **state) {
+    (void)state;
+    xorcast_publisher_options options = XORCAST_PUBLISHER_OPTIONS_INIT;
+    if (!test_device_is_fake())
+        skip();
+    options.encoding.old_weights = 1;
+    for (uint32_t variant = 0; variant < 4; variant++) {
+        fake_device_gap_room(variant % 2 == 0 ? 0 : 90);
+        options.encoding.codec = variant < 2 ? XORCAST_CODEC_GAP : XORCAST_CODEC_AUTO;
+        options.encoding.second_pass = 1;
+        publish_all(&options);
+    }
+    fake_device_gap_room(UINT64_MAX);
 }
 
 /* ---- Tensors one by one, in any order, from other memory, or kept ---- */
@@ -207,12 +242,15 @@ static void test_pieces(void **state) {
  * pass records go straight to their parts, which grow if pieces are small. */
 static void test_abort(void **state) {
     (void)state;
-    for (uint32_t kind = 0; kind < 8; kind++) {
+    for (uint32_t kind = 0; kind < 12; kind++) {
+        static const uint32_t codecs[] = {0, XORCAST_CODEC_GAP, XORCAST_CODEC_AUTO};
         xorcast_publisher_options options = XORCAST_PUBLISHER_OPTIONS_INIT;
         twins t;
         options.shadow_in_host = kind % 2;
         options.encoding.second_pass = kind / 2 % 2;
-        xci_device_encoder_limit(kind / 4);
+        options.encoding.codec = codecs[kind / 4];
+        options.encoding.old_weights = kind > 9;
+        xci_device_encoder_limit(kind % 3 == 0);
         open_twins(&t, &options);
         for (uint64_t step = 1; step <= 3; step++) {
             const uint64_t half[] = {0, 2, 3, 7, 8, 9};
@@ -357,7 +395,8 @@ static void test_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bytes),  cmocka_unit_test(test_codecs_of_the_host),
+        cmocka_unit_test(test_same_bytes),  cmocka_unit_test(test_gap),
+        cmocka_unit_test(test_auto),        cmocka_unit_test(test_no_room_beside),
         cmocka_unit_test(test_little_room), cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_abort),       cmocka_unit_test(test_boxes),
         cmocka_unit_test(test_refusals),

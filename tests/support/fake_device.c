@@ -427,6 +427,7 @@ static const xci_device_ops table = {
     .check_masks = fake_check_masks,
     .gap_scratch = fake_gap_scratch,
     .gap_encode = fake_gap_encode,
+    .gap_move = fake_gap_move,
     .gap_check = fake_gap_check,
     .gap_ready = fake_gap_ready,
     .apply = fake_apply,

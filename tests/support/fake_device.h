@@ -48,6 +48,10 @@ uint64_t fake_device_engine_jobs(void); /* done since then */
 #define FAKE_NOT_SUPPORTED 801
 #define FAKE_INVALID 1
 
+/* Groups of more chunks in all find no room beside the old weights, as if so much of them changed;
+ * UINT64_MAX: all do. */
+void fake_device_gap_room(uint64_t chunks);
+
 /* Whether a stream of `device`, the table's, is being captured: work that is put there then ends
  * the process. */
 void fake_stream_capture(void *device, void *stream, bool captured);

@@ -112,6 +112,7 @@ int fake_check_masks(void *device, const xci_cuda_mask_call *call, void *stream)
 int fake_apply(void *device, const xci_cuda_block_call *call, void *stream);
 uint64_t fake_gap_scratch(uint64_t count, uint64_t group_count, uint32_t chunk_bytes);
 int fake_gap_encode(void *device, const xci_cuda_gap_encode_call *call, void *stream);
+int fake_gap_move(void *device, const xci_cuda_gap_encode_call *call, void *stream);
 int fake_gap_check(void *device, const xci_cuda_gap_call *call, void *stream);
 int fake_gap_ready(void *device, const xci_cuda_gap_call *call, void *stream);
 int fake_digest(void *device, const xci_cuda_digest_call *call, void *stream);

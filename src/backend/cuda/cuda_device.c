@@ -398,6 +398,12 @@ static int gap_encode(void *device, const xci_cuda_gap_encode_call *call, void *
     return error;
 }
 
+static int gap_move(void *device, const xci_cuda_gap_encode_call *call, void *stream) {
+    int error;
+    ON(device, error, xci_cuda_gap_move(call, stream));
+    return error;
+}
+
 static int gap_check(void *device, const xci_cuda_gap_call *call, void *stream) {
     int error;
     ON(device, error, xci_cuda_gap_check(call, stream));
@@ -476,6 +482,7 @@ static const xci_device_ops table = {
     .apply = apply,
     .gap_scratch = xci_cuda_gap_scratch,
     .gap_encode = gap_encode,
+    .gap_move = gap_move,
     .gap_check = gap_check,
     .gap_ready = gap_ready,
     .digest = digest,

@@ -1,12 +1,13 @@
 /* xci_cuda_gap_encode: kernels one after the other. Words are listed by as many warps as the device
- * holds; groups are planned, blocks get their sizes, groups are finished and placed, and blocks are
- * written. What is done for each chunk is a warp's, so that groups with many changes, which may lie
- * together, are everybody's. */
+ * holds; groups are planned, chunks get their rivals if the call chooses, blocks get their sizes,
+ * groups are finished and placed, and blocks are written. What is done for each chunk is a warp's,
+ * so that groups with many changes, which may lie together, are everybody's. */
 #include <stddef.h>
 
 #include "backend/cuda/cuda_gap_finish.cuh"
 #include "backend/cuda/cuda_gap_group.cuh"
 #include "backend/cuda/cuda_gap_list.cuh"
+#include "backend/cuda/cuda_gap_move.cuh"
 #include "backend/cuda/cuda_gap_records.cuh"
 #include "backend/cuda/cuda_gap_write.cuh"
 
@@ -15,12 +16,10 @@
 /* Of a multiprocessor: as many as memory needs, so that there is room for the plan and the write of
  * another call. */
 #define LIST_BLOCKS 3
-/* For the lists of a chunk, on average: one changed word in 48. */
-#define LIST_BYTES UINT64_C(2048)
 
 uint64_t xci_cuda_gap_scratch(uint64_t count, uint64_t group_count, uint32_t chunk_bytes) {
     xci_gap_scratch scratch;
-    return xci_gap_divide(NULL, count, group_count, chunk_bytes, &scratch) + count * LIST_BYTES;
+    return xci_gap_divide(NULL, count, group_count, chunk_bytes, &scratch);
 }
 
 typedef struct launcher {
@@ -90,9 +89,14 @@ static cudaError_t launch_chunks(launcher *l, gap_kernel *kernel, uint64_t warps
 
 static cudaError_t launch_size(launcher *l) {
     const uint64_t count = l->call.count;
+    cudaError_t e = cudaSuccess;
+    if (l->call.prices.wire != 0 && l->call.listed == 0)
+        e = launch_chunks(l, k_gap_rival, count, 0);
+    if (e != cudaSuccess)
+        return e;
     if (l->call.beside == 0)
         return launch_chunks(l, k_gap_size<false>, count, sizeof(xci_gap_batch));
-    const cudaError_t e = launch_chunks(l, k_gap_record, count, sizeof(xci_gap_recorder));
+    e = launch_chunks(l, k_gap_record, count, sizeof(xci_gap_recorder));
     return e != cudaSuccess ? e : launch_chunks(l, k_gap_size<true>, count, sizeof(xci_gap_batch));
 }
 
@@ -105,8 +109,23 @@ static cudaError_t launch_finish(launcher *l) {
 
 static cudaError_t launch_write(launcher *l) {
     gap_kernel *const kernel = l->call.beside != 0 ? k_gap_write<true> : k_gap_write<false>;
-    return launch_chunks(l, kernel, l->call.count + l->call.group_count,
-                         sizeof(xci_gap_block_memory));
+    const cudaError_t e =
+        launch_chunks(l, kernel, l->call.count + l->call.group_count, sizeof(xci_gap_block_memory));
+    return e != cudaSuccess || l->call.prices.wire == 0
+               ? e
+               : launch_chunks(l, k_gap_write_rivals, l->call.count, 0);
+}
+
+/* Divides the scratch of a checked call. */
+static cudaError_t divide(launcher *l) {
+    const xci_cuda_gap_encode_call *call = &l->call;
+    const uint64_t fixed = xci_gap_divide(call->scratch, call->count, call->group_count,
+                                          call->grid.chunk_bytes, &l->scratch);
+    if (fixed > call->scratch_bytes || l->scratch.unit_count > UINT32_MAX ||
+        call->group_count >> (32 - XCI_DRAFT_BITS) != 0)
+        return cudaErrorInvalidValue;
+    l->scratch.list_words = (call->scratch_bytes - fixed) / sizeof(uint32_t);
+    return cudaSuccess;
 }
 
 extern "C" int xci_cuda_gap_encode(const xci_cuda_gap_encode_call *call, void *stream) {
@@ -114,14 +133,10 @@ extern "C" int xci_cuda_gap_encode(const xci_cuda_gap_encode_call *call, void *s
     l.call = *call;
     l.stream = (cudaStream_t)stream;
     if (call->count == 0)
-        return cudaMemsetAsync(call->used_bytes, 0, sizeof *call->used_bytes, l.stream);
-    const uint64_t fixed = xci_gap_divide(call->scratch, call->count, call->group_count,
-                                          call->grid.chunk_bytes, &l.scratch);
-    if (fixed > call->scratch_bytes || l.scratch.unit_count > UINT32_MAX ||
-        call->group_count >> (32 - XCI_DRAFT_BITS) != 0)
-        return cudaErrorInvalidValue;
-    l.scratch.list_words = (call->scratch_bytes - fixed) / sizeof(uint32_t);
-    cudaError_t e = call->listed != 0 ? cudaSuccess : launch_list(&l);
+        return cudaMemsetAsync(call->used, 0, sizeof *call->used, l.stream);
+    cudaError_t e = divide(&l);
+    if (e == cudaSuccess && call->listed == 0)
+        e = launch_list(&l);
     if (e == cudaSuccess)
         e = cudaMemsetAsync(l.scratch.counters + 2, 0, 2 * sizeof *l.scratch.counters, l.stream);
     if (e == cudaSuccess)
@@ -131,4 +146,14 @@ extern "C" int xci_cuda_gap_encode(const xci_cuda_gap_encode_call *call, void *s
     if (e == cudaSuccess)
         e = launch_finish(&l);
     return e != cudaSuccess ? e : launch_write(&l);
+}
+
+extern "C" int xci_cuda_gap_move(const xci_cuda_gap_encode_call *call, void *stream) {
+    launcher l;
+    l.call = *call;
+    l.stream = (cudaStream_t)stream;
+    if (call->count == 0)
+        return cudaSuccess;
+    const cudaError_t e = divide(&l);
+    return e != cudaSuccess ? e : launch_chunks(&l, k_gap_move, call->count, 0);
 }

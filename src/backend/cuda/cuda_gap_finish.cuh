@@ -4,6 +4,7 @@
 #define XCI_CUDA_GAP_FINISH_CUH
 
 #include "backend/cuda/cuda_gap_plan.cuh"
+#include "backend/cuda/cuda_gap_rival.cuh"
 
 #define XCI_FINISH_THREADS 128u
 #define XCI_FINISH_WARPS (XCI_FINISH_THREADS / XCI_WARP)
@@ -39,14 +40,31 @@ __device__ __forceinline__ xci_gap_look d_look_at_chunk(const xci_gap_work *work
     return look;
 }
 
-/* Finds the first kept chunk of each draft; returns how many are kept, and the bytes of all changed
- * chunks and of their blocks. */
+/* Bytes of blocks, of their rivals, and of these in LZ4. */
+typedef struct xci_gap_sums {
+    uint64_t blocks, rivals, lz4;
+} xci_gap_sums;
+
+__device__ __forceinline__ void d_add_chunk(const xci_gap_work *work, const xci_gap_look *look,
+                                            uint32_t c, xci_gap_sums *sums) {
+    if (!look->changed)
+        return;
+    sums->blocks += d_result_of(work, c)->block_bytes;
+    if (work->call->prices.wire == 0) {
+        sums->rivals += look->bytes;
+        return;
+    }
+    const xci_gap_rival *rival = &work->scratch->rivals[work->first + c];
+    sums->rivals += rival->bytes;
+    sums->lz4 += rival->lz4_bytes;
+}
+
+/* Finds the first kept chunk of each draft; returns how many are kept, and the group's sums. */
 __device__ __forceinline__ uint32_t d_look_at_all(const xci_gap_work *work,
                                                   xci_gap_finisher *finisher,
-                                                  uint64_t *chunk_bytes_out,
-                                                  uint64_t *block_bytes_out) {
+                                                  xci_gap_sums *sums_out) {
     uint32_t kept = 0;
-    uint64_t chunk_bytes = 0, block_bytes = 0;
+    xci_gap_sums sums = {};
     if (d_lane() < XCI_GAP_SHAPES)
         finisher->first_kept[d_lane()] = UINT32_MAX;
     __syncwarp();
@@ -55,11 +73,11 @@ __device__ __forceinline__ uint32_t d_look_at_all(const xci_gap_work *work,
         kept += (uint32_t)__popc(__ballot_sync(XCI_ALL, look.kept));
         if (look.kept)
             atomicMin(&finisher->first_kept[look.draft], first + d_lane());
-        chunk_bytes += look.changed ? look.bytes : 0;
-        block_bytes += look.changed ? d_result_of(work, first + d_lane())->block_bytes : 0;
+        d_add_chunk(work, &look, first + d_lane(), &sums);
     }
-    *chunk_bytes_out = d_sum64(chunk_bytes);
-    *block_bytes_out = d_sum64(block_bytes);
+    sums_out->blocks = d_sum64(sums.blocks);
+    sums_out->rivals = d_sum64(sums.rivals);
+    sums_out->lz4 = d_sum64(sums.lz4);
     __syncwarp();
     return kept;
 }
@@ -269,14 +287,12 @@ __device__ __forceinline__ uint32_t d_write_params(const xci_gap_work *work,
 
 /* ---- Blocks ---- */
 
-/* Raw blocks everywhere, if those of this codec and their parameters are not smaller. */
-__device__ __forceinline__ void d_make_raw(const xci_gap_work *work) {
+/* Rivals everywhere, if blocks of this codec and their parameters are not smaller. */
+__device__ __forceinline__ void d_take_rivals(const xci_gap_work *work) {
     for (uint32_t first = 0; first < work->count; first += XCI_WARP) {
         const xci_gap_look look = d_look_at_chunk(work, first);
-        if (!look.changed)
-            continue;
-        d_result_of(work, first + d_lane())->block_codec = XORCAST_CODEC_RAW;
-        d_result_of(work, first + d_lane())->block_bytes = look.bytes;
+        if (look.changed)
+            d_take_rival(work->call, work->scratch, work->first + first + d_lane());
     }
     __syncwarp();
 }
@@ -299,18 +315,19 @@ __device__ __forceinline__ uint32_t d_place_blocks(const xci_gap_work *work) {
 /* A whole warp. */
 __device__ __forceinline__ void d_finish_group(const xci_gap_work *work, xci_gap_finisher *finisher,
                                                xci_cuda_gap_group *group) {
-    uint64_t chunk_bytes, block_bytes;
+    xci_gap_sums sums;
     uint32_t params_bytes = 0;
-    if (d_look_at_all(work, finisher, &chunk_bytes, &block_bytes) != 0)
+    if (d_look_at_all(work, finisher, &sums) != 0)
         params_bytes = d_write_params(work, finisher);
-    if (params_bytes != 0 && block_bytes + params_bytes >= chunk_bytes) {
+    if (params_bytes != 0 && sums.blocks + params_bytes >= sums.rivals) {
         params_bytes = 0;
-        d_make_raw(work);
+        d_take_rivals(work);
     }
     const uint32_t bytes = d_place_blocks(work);
     if (d_lane() == 0) {
         group->bytes = bytes + params_bytes;
         group->params_bytes = params_bytes;
+        group->lz4_bytes = (uint32_t)sums.lz4;
     }
 }
 
@@ -351,8 +368,10 @@ __global__ void __launch_bounds__(XCI_PLACE_THREADS)
             call.groups[g].offset = at;
         __syncthreads();
     }
-    if (threadIdx.x == 0)
-        *call.used_bytes = failed ? UINT64_MAX : before;
+    if (threadIdx.x == 0) {
+        call.used->bytes = failed ? UINT64_MAX : before;
+        call.used->list_bytes = scratch.counters[1] * sizeof(uint32_t);
+    }
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* Scratch of the gap encoder, and how it is divided:
  *
- *     counters | units | words for each chunk | plans of groups | room | lists
+ *     counters | units | rivals | words for each chunk | plans of groups | room | lists
  *
  * A unit is a stretch of a chunk. Its changed words are listed, or, where they are many or there is
  * no room left, not: then they are found again in old and new. So every call for the plain form
@@ -43,6 +43,12 @@ typedef struct xci_gap_plan {
     uint8_t *params; /* when it is finished */
 } xci_gap_plan;
 
+/* What a chunk becomes if gap is not cheaper; and its size in LZ4, or raw where that is not
+ * smaller. */
+typedef struct xci_gap_rival {
+    uint32_t codec, bytes, lz4_bytes;
+} xci_gap_rival;
+
 /* A chunk's group << XCI_DRAFT_BITS | its draft, or XCI_NO_DRAFT in its place. */
 #define XCI_DRAFT_BITS 4u
 #define XCI_NO_DRAFT 15u
@@ -53,6 +59,7 @@ typedef struct xci_gap_scratch {
     unsigned long long *counters;
     uint64_t *records; /* where each chunk's begin among the lists */
     xci_gap_unit *units;
+    xci_gap_rival *rivals;      /* of each chunk, where a call chooses; made once the plan is */
     uint32_t *drafts, *nibbles; /* of each chunk: group and draft; nibbles that change */
     uint32_t *sizes;            /* of each group: distinct ones of its chunks */
     xci_gap_plan *plans;
@@ -89,6 +96,8 @@ __host__ static inline uint64_t xci_gap_divide(uint8_t *at, uint64_t count, uint
     at += xci_gap_aligned(scratch->unit_count * sizeof(xci_gap_unit));
     scratch->records = (uint64_t *)at;
     at += xci_gap_aligned(count * sizeof(uint64_t));
+    scratch->rivals = (xci_gap_rival *)at;
+    at += xci_gap_aligned(count * sizeof(xci_gap_rival));
     scratch->drafts = (uint32_t *)at;
     at += xci_gap_aligned(count * sizeof(uint32_t));
     scratch->nibbles = (uint32_t *)at;

@@ -3,7 +3,7 @@
 #ifndef XCI_CUDA_GAP_SIZE_CUH
 #define XCI_CUDA_GAP_SIZE_CUH
 
-#include "backend/cuda/cuda_gap_chunk.cuh"
+#include "backend/cuda/cuda_gap_rival.cuh"
 
 /* ---- Values ---- */
 
@@ -57,8 +57,8 @@ __device__ __forceinline__ uint64_t d_dense_value(const xci_gap_piece *piece, ui
 /* Bytes of a block of one stream, or XCI_GAP_CHUNK_MAX, which is never below a limit, where the
  * host's writer gives up, which leaves room for a length beside the old weights. */
 template <bool BESIDE>
-__device__ __forceinline__ uint64_t d_stream_bytes(const xci_gap_piece *piece,
-                                                   xci_gap_batch *batch) {
+__device__ __forceinline__ uint64_t d_stream_bytes(const xci_gap_piece *piece, xci_gap_batch *batch,
+                                                   uint32_t limit) {
     const xci_gap_draft *draft = piece->draft;
     const xci_gap_code code = piece->plan->codes[draft->tables[0]];
     const uint32_t prior = draft->priors[0];
@@ -71,7 +71,7 @@ __device__ __forceinline__ uint64_t d_stream_bytes(const xci_gap_piece *piece,
     else
         d_each_change(piece->source, batch, draft->width, add);
     const uint64_t bytes = (d_sum64(bits) + 7) / 8;
-    return BESIDE && bytes + XCI_STREAM_LENGTH >= piece->source.bytes ? XCI_GAP_CHUNK_MAX : bytes;
+    return BESIDE && bytes + XCI_STREAM_LENGTH >= limit ? XCI_GAP_CHUNK_MAX : bytes;
 }
 
 /* Bytes of the stream of a class. */
@@ -89,8 +89,8 @@ __device__ __forceinline__ uint64_t d_class_bytes(const xci_gap_piece *piece,
 /* Bytes of a block of several streams, whose own are noted, or XCI_GAP_CHUNK_MAX as soon as one is
  * known to be too long. */
 __device__ __forceinline__ uint32_t d_classes_bytes(const xci_gap_piece *piece,
-                                                    xci_gap_records records) {
-    const uint32_t limit = piece->source.bytes, class_count = piece->draft->class_count;
+                                                    xci_gap_records records, uint32_t limit) {
+    const uint32_t class_count = piece->draft->class_count;
     uint32_t at = 0;
 #pragma unroll 1
     for (uint32_t c = 0; c < class_count; ++c) {
@@ -108,9 +108,8 @@ __device__ __forceinline__ uint32_t d_classes_bytes(const xci_gap_piece *piece,
 
 /* Bytes of a dense block, or XCI_GAP_CHUNK_MAX as above. */
 template <bool BESIDE>
-__device__ __forceinline__ uint32_t d_dense_bytes(const xci_gap_piece *piece) {
-    const uint32_t bytes = piece->source.bytes;
-    const uint32_t count = xci_gap_element_count(piece->draft->width, bytes);
+__device__ __forceinline__ uint32_t d_dense_bytes(const xci_gap_piece *piece, uint32_t limit) {
+    const uint32_t count = xci_gap_element_count(piece->draft->width, piece->source.bytes);
     uint32_t at = 0;
 #pragma unroll 1
     for (uint32_t first = 0; first < count; first += XCI_GAP_SEGMENT) {
@@ -123,7 +122,7 @@ __device__ __forceinline__ uint32_t d_dense_bytes(const xci_gap_piece *piece) {
             bits += d_value_bits(code, value);
         }
         bits = d_sum(bits);
-        if (at + XCI_STREAM_LENGTH + bits / 8 >= bytes)
+        if (at + XCI_STREAM_LENGTH + bits / 8 >= limit)
             return XCI_GAP_CHUNK_MAX;
         at += (bits + 7) / 8 + (end == count ? 0 : d_varint_bytes((bits + 7) / 8));
     }
@@ -133,23 +132,29 @@ __device__ __forceinline__ uint32_t d_dense_bytes(const xci_gap_piece *piece) {
 /* ---- Blocks ---- */
 
 template <bool BESIDE>
-__device__ __forceinline__ uint64_t d_block_bytes(const xci_gap_piece *piece,
-                                                  xci_gap_batch *batch) {
+__device__ __forceinline__ uint64_t d_block_bytes(const xci_gap_piece *piece, xci_gap_batch *batch,
+                                                  uint32_t limit) {
+    if (limit == 0)
+        return XCI_GAP_CHUNK_MAX;
     if (piece->draft->dense)
-        return d_dense_bytes<BESIDE>(piece);
+        return d_dense_bytes<BESIDE>(piece, limit);
     if (BESIDE && d_has_records(piece))
-        return d_classes_bytes(piece, d_records_of(piece));
-    return d_stream_bytes<BESIDE>(piece, batch);
+        return d_classes_bytes(piece, d_records_of(piece), limit);
+    return d_stream_bytes<BESIDE>(piece, batch, limit);
 }
 
-/* A block of so many bytes, or a raw one if that is not smaller. */
-__device__ __forceinline__ void d_keep_block(const xci_gap_piece *piece, uint64_t bytes) {
-    const bool kept = bytes < piece->source.bytes;
+/* A block of so many bytes, or the chunk's rival if that is cheaper. */
+__device__ __forceinline__ void d_keep_block(const xci_gap_piece *piece, uint64_t bytes,
+                                             uint32_t limit) {
     xci_cuda_result *result = &piece->call->results[piece->index];
     if (d_lane() != 0)
         return;
-    result->block_codec = kept ? XORCAST_CODEC_GAP : XORCAST_CODEC_RAW;
-    result->block_bytes = kept ? (uint32_t)bytes : piece->source.bytes;
+    if (bytes < limit) {
+        result->block_codec = XORCAST_CODEC_GAP;
+        result->block_bytes = (uint32_t)bytes;
+    } else {
+        d_take_rival(piece->call, piece->scratch, piece->index);
+    }
 }
 
 template <bool BESIDE>
@@ -157,9 +162,11 @@ __global__ void __launch_bounds__(XCI_CHUNK_THREADS, 8)
     k_gap_size(xci_cuda_gap_encode_call call, xci_gap_scratch scratch) {
     XCI_SHARED_MEMORY(shared);
     xci_gap_piece piece;
-    if (scratch.counters[2] == 0 && d_take_piece(&call, &scratch, d_chunk_index(), &piece))
-        d_keep_block(&piece,
-                     d_block_bytes<BESIDE>(&piece, (xci_gap_batch *)shared + d_chunk_warp()));
+    if (scratch.counters[2] != 0 || !d_take_piece(&call, &scratch, d_chunk_index(), &piece))
+        return;
+    xci_gap_batch *batch = (xci_gap_batch *)shared + d_chunk_warp();
+    const uint32_t limit = d_limit_of(&piece);
+    d_keep_block(&piece, d_block_bytes<BESIDE>(&piece, batch, limit), limit);
 }
 
 #endif

@@ -233,6 +233,8 @@ __device__ __forceinline__ void d_write_block(const xci_gap_piece *piece, xci_ga
     at += result->block_offset;
     if (result->block_codec == XORCAST_CODEC_RAW)
         d_write_raw_block(piece->source, at);
+    else if (result->block_codec != XORCAST_CODEC_GAP)
+        return; /* k_gap_write_rivals */
     else if (piece->draft->dense)
         d_write_dense_block<BESIDE>(piece, words, at);
     else if (BESIDE && d_has_records(piece))
@@ -290,6 +292,23 @@ __global__ void __launch_bounds__(XCI_CHUNK_THREADS, 8)
                               (xci_gap_block_memory *)shared + d_chunk_warp());
     else if (index - call.count < call.group_count)
         d_write_group(&call, &scratch, index - call.count);
+}
+
+/* LZ4 and Snappy blocks, when k_gap_write has set what became of each chunk. A kernel of its own,
+ * whose registers the other need not have. */
+__global__ void __launch_bounds__(XCI_CHUNK_THREADS)
+    k_gap_write_rivals(xci_cuda_gap_encode_call call, xci_gap_scratch scratch) {
+    xci_gap_piece piece;
+    if (!d_take_piece(&call, &scratch, d_chunk_index(), &piece))
+        return;
+    const xci_cuda_result *result = &call.results[piece.index];
+    if (result->status != XORCAST_OK || result->block_codec == XORCAST_CODEC_RAW ||
+        result->block_codec == XORCAST_CODEC_GAP)
+        return;
+    const uint32_t group = scratch.drafts[piece.index] >> XCI_DRAFT_BITS;
+    d_write_runs(&piece.source, result->block_codec,
+                 call.blocks + call.groups[group].offset + result->block_offset,
+                 result->block_bytes);
 }
 
 #endif

@@ -166,15 +166,31 @@ int xci_cuda_apply(const xci_cuda_block_call *call, void *stream);
  *
  * A group's payload, blocks and then parameters, lies at its `offset` of the output, and groups
  * follow each other there. In results block_offset counts from the group's; a chunk has changed if
- * bytes_changed is not 0: a block may be empty. If all need more than `capacity`, *used_bytes says
- * how much, and groups that end behind it are not written; all else holds. Beside the old weights
- * *used_bytes is UINT64_MAX, and nothing else of the results but counts and digests holds, if the
- * scratch is too small for so many changes. */
+ * bytes_changed is not 0: a block may be empty. If all need more than `capacity`, `used` says how
+ * much, and groups that end behind it are not written; all else holds. Beside the old weights it
+ * says UINT64_MAX, and nothing else of the results but counts and digests holds, if the scratch is
+ * too small for so many changes.
+ *
+ * With `prices` each chunk takes the codec that is cheapest for it, as delta/auto_group_writer.c
+ * chooses without a second pass: raw, LZ4 and Snappy blocks stand among those of gap. */
 typedef struct xci_cuda_gap_group {
     uint64_t offset;
     uint32_t bytes; /* of the payload, parameters included */
     uint32_t params_bytes;
+    uint32_t lz4_bytes; /* of its changed chunks in LZ4, or raw; with prices */
+    uint32_t reserved;
 } xci_cuda_gap_group;
+
+typedef struct xci_cuda_gap_used {
+    uint64_t bytes;      /* of all payloads */
+    uint64_t list_bytes; /* of the scratch, that would have taken all lists, and all records */
+} xci_cuda_gap_used;
+
+/* As xci_prices (delta/choice.h); `weights` of gap are those of the form that is made. */
+typedef struct xci_cuda_prices {
+    uint64_t wire; /* 0: gap alone, and raw where that is not smaller */
+    uint64_t weights[5];
+} xci_cuda_prices;
 
 typedef struct xci_cuda_gap_encode_call {
     xci_cuda_grid grid;
@@ -186,14 +202,25 @@ typedef struct xci_cuda_gap_encode_call {
     uint64_t capacity;
     xci_cuda_result *results;   /* `count` */
     xci_cuda_gap_group *groups; /* `group_count` */
-    uint64_t *used_bytes;
-    uint8_t *scratch;       /* aligned to 256 */
-    uint64_t scratch_bytes; /* xci_cuda_gap_scratch at least; more lets it list more */
+    xci_cuda_gap_used *used;
+    uint8_t *scratch; /* aligned to 256 */
+    /* xci_cuda_gap_scratch, and what there is for lists of changed words, 12 bytes each, and beside
+     * the old weights for records of changes, 8. What finds no room is looked for again. */
+    uint64_t scratch_bytes;
     uint32_t beside; /* 1: the form beside the old weights */
-    uint32_t listed; /* 1: scratch and results are those of a call for the same chunks before it */
+    /* 1: scratch and results are those of a call for the same chunks before it, which had the same
+     * prices but for those of gap */
+    uint32_t listed;
+    xci_cuda_prices prices;
+    const xci_cuda_result *other; /* of xci_cuda_gap_move */
 } xci_cuda_gap_encode_call;
 uint64_t xci_cuda_gap_scratch(uint64_t count, uint64_t group_count, uint32_t chunk_bytes);
 int xci_cuda_gap_encode(const xci_cuda_gap_encode_call *call, void *stream);
+/* Old becomes new in the chunks of the groups that a call has written, of which these are the
+ * scratch and the results; nothing has used the scratch since, but calls that were `listed`. Groups
+ * that did not fit stay as they were, in the results of `other` too, which are those of another
+ * form, or NULL. The results say of each changed chunk whether it was `moved`. */
+int xci_cuda_gap_move(const xci_cuda_gap_encode_call *call, void *stream);
 
 /* ---- Gap blocks, when they are staged -----------------------------------------------------------
  * check decodes foreign blocks with every bounds check, reads the old words at changed positions
