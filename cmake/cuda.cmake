@@ -1,7 +1,6 @@
 # The plug-in libxorcast_cuda.so, where there is an nvcc: kernels for every architecture from sm_80
-# on that this nvcc knows, by code for the first of each major version, which the others of it run
-# too, and PTX of the newest for those to come. It carries the runtime inside and is loaded at run
-# time, so that nothing else here knows CUDA.
+# on that this nvcc knows, and PTX of the newest for those to come. It carries the runtime inside and
+# is loaded at run time, so that nothing else here knows CUDA.
 
 option(XORCAST_CUDA "Build the CUDA plug-in where nvcc is" ON)
 set(XORCAST_CUDA_ARCHITECTURES "" CACHE STRING
@@ -22,18 +21,18 @@ endif()
 
 if(NOT XORCAST_CUDA_ARCHITECTURES)
     execute_process(COMMAND ${XORCAST_NVCC} --list-gpu-code OUTPUT_VARIABLE listed)
-    string(REGEX MATCHALL "[0-9]+" numbers "${listed}")
-    list(SORT numbers COMPARE NATURAL)
+    string(REGEX MATCHALL "sm_[0-9]+" listed "${listed}")
     set(architectures)
-    set(majors)
-    foreach(number IN LISTS numbers)
-        math(EXPR major "${number} / 10")
-        if(major GREATER_EQUAL 8 AND NOT major IN_LIST majors)
-            list(APPEND majors ${major})
+    set(newest 0)
+    foreach(code IN LISTS listed)
+        string(REPLACE "sm_" "" number ${code})
+        if(number GREATER_EQUAL 80)
             list(APPEND architectures ${number}-real)
+            if(number GREATER newest)
+                set(newest ${number})
+            endif()
         endif()
     endforeach()
-    list(GET numbers -1 newest)
     list(APPEND architectures ${newest}-virtual)
 else()
     set(architectures ${XORCAST_CUDA_ARCHITECTURES})
