@@ -1,6 +1,6 @@
 /* Blocks and parameters that are damaged, with every hash and checksum right, as who may publish
- * could send them: weights in device memory take what weights on the host take, refuse the rest with
- * the same status, and are as they were then. All codecs, beside the old weights too; on the
+ * could send them: weights in device memory take what weights on the host take, refuse the rest
+ * with the same status, and are as they were then. All codecs, beside the old weights too; on the
  * stand-in device, or on the one that XORCAST_TEST_DEVICE names. */
 #include <setjmp.h>
 #include <stdarg.h>
