@@ -1,4 +1,4 @@
-/* Growing bytes: see buffer.h. Doubles through xci_reserve, so that many small puts stay cheap. */
+/* Growing bytes: see buffer.h. Doubles through xci_grow, so that many small puts stay cheap. */
 #include "checkpoint/buffer.h"
 
 #include <inttypes.h>
