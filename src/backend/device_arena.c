@@ -41,12 +41,8 @@ static xorcast_status allocate(const xci_device_arena *arena, uint64_t bytes,
 static xorcast_status add_segment(xci_device_arena *arena, uint64_t bytes) {
     const uint64_t step = xci_min(xci_max(arena->total_bytes, STEP_MIN), arena->step_most);
     const uint64_t likely = arena->likely - xci_min(arena->likely, arena->total_bytes);
-    void *memory = arena->segments;
-    const xorcast_status status =
-        xci_reserve(arena->context, &memory, &arena->capacity_bytes,
-                    (arena->segment_count + 1) * sizeof(xci_device_memory));
-    arena->segments = memory;
-    TRY(status);
+    TRY(xci_grow(arena->context, &arena->segments, &arena->capacity_bytes,
+                 (arena->segment_count + 1) * sizeof(xci_device_memory)));
     xci_device_memory *segment = &arena->segments[arena->segment_count];
     const uint64_t size = xci_max(bytes, likely > 0 ? likely : step);
     xorcast_status taken = allocate(arena, size, segment);

@@ -24,7 +24,7 @@ typedef struct xci_blob {
 xorcast_status xci_blob_create(xorcast_context *context, uint64_t size, xci_blob **blob_out);
 xorcast_status xci_blob_copy(xorcast_context *context, const void *bytes, uint64_t size,
                              xci_blob **blob_out);
-/* Takes over `bytes`, which xci_allocate or xci_reserve made, if it succeeds. */
+/* Takes over `bytes`, which xci_allocate or xci_grow made, if it succeeds. */
 xorcast_status xci_blob_adopt(xorcast_context *context, void *bytes, uint64_t size,
                               xci_blob **blob_out);
 xci_blob *xci_blob_hold(xci_blob *blob);

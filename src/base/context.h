@@ -110,11 +110,9 @@ xorcast_status xci_allocate_zeroed(xorcast_context *context, uint64_t bytes, voi
 /* As allocate, for `count` items of `bytes`, product checked. */
 xorcast_status xci_allocate_array(xorcast_context *context, uint64_t count, uint64_t bytes,
                                   void **memory_out);
-/* Grows (never shrinks) a block to at least `bytes`, doubling; `*capacity` is updated. Contents
- * are kept. */
-xorcast_status xci_reserve(xorcast_context *context, void **memory, uint64_t *capacity,
-                           uint64_t bytes);
-/* The same for a pointer to any type: `pointer_to` is its address. */
+/* Grows (never shrinks) a block to at least `bytes`, doubling. `pointer_to` is the address of a
+ * pointer of any type to it; this and `*capacity`, in bytes, are updated. Contents are kept, and
+ * after a failure all is as it was. */
 xorcast_status xci_grow(xorcast_context *context, void *pointer_to, uint64_t *capacity,
                         uint64_t bytes);
 void xci_release(xorcast_context *context, void *memory); /* NULL is allowed */

@@ -60,12 +60,9 @@ typedef struct name_list {
 
 static xorcast_status list_add(xorcast_context *context, xci_arena *arena, name_list *list,
                                const char *name) {
-    void *copy, *memory = list->names;
+    void *copy;
     TRY(xci_arena_copy(arena, name, strlen(name) + 1, &copy));
-    const xorcast_status status =
-        xci_reserve(context, &memory, &list->capacity, (list->count + 1) * sizeof(char *));
-    list->names = memory;
-    TRY(status);
+    TRY(xci_grow(context, &list->names, &list->capacity, (list->count + 1) * sizeof(char *)));
     list->names[list->count++] = copy;
     return XORCAST_OK;
 }

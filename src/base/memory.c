@@ -146,28 +146,20 @@ xorcast_status xci_allocate_array(xorcast_context *context, uint64_t count, uint
     return allocate(context, product, true, memory_out);
 }
 
-xorcast_status xci_reserve(xorcast_context *context, void **memory, uint64_t *capacity,
-                           uint64_t bytes) {
+xorcast_status xci_grow(xorcast_context *context, void *pointer_to, uint64_t *capacity,
+                        uint64_t bytes) {
     if (bytes <= *capacity)
         return XORCAST_OK;
     const uint64_t wanted = xci_max(bytes, *capacity <= UINT64_MAX / 2 ? 2 * *capacity : bytes);
-    void *larger;
+    void *memory, *larger;
     TRY(xci_allocate(context, wanted, &larger));
+    memcpy(&memory, pointer_to, sizeof memory);
     if (*capacity > 0)
-        memcpy(larger, *memory, *capacity);
-    xci_release(context, *memory);
-    *memory = larger;
+        memcpy(larger, memory, *capacity);
+    xci_release(context, memory);
+    memcpy(pointer_to, &larger, sizeof larger);
     *capacity = wanted;
     return XORCAST_OK;
-}
-
-xorcast_status xci_grow(xorcast_context *context, void *pointer_to, uint64_t *capacity,
-                        uint64_t bytes) {
-    void *memory;
-    memcpy(&memory, pointer_to, sizeof memory);
-    const xorcast_status status = xci_reserve(context, &memory, capacity, bytes);
-    memcpy(pointer_to, &memory, sizeof memory);
-    return status;
 }
 
 void xci_release(xorcast_context *context, void *memory) {

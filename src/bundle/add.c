@@ -205,13 +205,8 @@ static xorcast_status check_device(xorcast_bundle *bundle, const xci_tensor *cop
 
 /* Room for one more tensor, zeroed. */
 static xorcast_status next_tensor(xorcast_bundle *bundle, xci_tensor **tensor_out) {
-    void *memory = bundle->tensors;
-    uint64_t capacity = bundle->tensor_capacity * sizeof(xci_tensor);
-    const xorcast_status status = xci_reserve(bundle->context, &memory, &capacity,
-                                              (bundle->tensor_count + 1) * sizeof(xci_tensor));
-    bundle->tensors = memory;
-    bundle->tensor_capacity = capacity / sizeof(xci_tensor);
-    TRY(status);
+    TRY(xci_grow(bundle->context, &bundle->tensors, &bundle->tensors_capacity,
+                 (bundle->tensor_count + 1) * sizeof(xci_tensor)));
     *tensor_out = &bundle->tensors[bundle->tensor_count];
     memset(*tensor_out, 0, sizeof **tensor_out);
     return XORCAST_OK;

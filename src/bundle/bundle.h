@@ -67,9 +67,9 @@ struct xorcast_bundle {
     xorcast_context *context;
     struct xci_arena *arena;
     xci_tensor *tensors; /* by name once sealed */
-    uint64_t tensor_count, tensor_capacity;
+    uint64_t tensor_count, tensors_capacity; /* the latter in bytes */
     xci_alias *aliases;  /* by name once sealed */
-    uint64_t alias_count, alias_capacity;
+    uint64_t alias_count, aliases_capacity; /* likewise */
     bool sealed, complete; /* complete: every tensor is counted */
     bool on_device;        /* all tensors lie in device memory */
     xci_device_stretch owned;   /* where the tensor that was added last lies */

@@ -70,13 +70,8 @@ static int by_storage(const void *a, const void *b) {
 }
 
 xorcast_status xci_bundle_list_alias(xorcast_bundle *bundle, const char *name, const char *target) {
-    void *memory = bundle->aliases;
-    uint64_t capacity = bundle->alias_capacity * sizeof(xci_alias);
-    const xorcast_status status = xci_reserve(bundle->context, &memory, &capacity,
-                                              (bundle->alias_count + 1) * sizeof(xci_alias));
-    bundle->aliases = memory;
-    bundle->alias_capacity = capacity / sizeof(xci_alias);
-    TRY(status);
+    TRY(xci_grow(bundle->context, &bundle->aliases, &bundle->aliases_capacity,
+                 (bundle->alias_count + 1) * sizeof(xci_alias)));
     bundle->aliases[bundle->alias_count++] = (xci_alias){name, target, XORCAST_NO_INDEX};
     return XORCAST_OK;
 }

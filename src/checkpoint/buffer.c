@@ -1,4 +1,4 @@
-/* Growing bytes: see buffer.h. Doubles through xci_reserve, so that many small puts stay cheap. */
+/* Growing bytes: see buffer.h. Doubles through xci_grow, so that many small puts stay cheap. */
 #include "checkpoint/buffer.h"
 
 #include <inttypes.h>
@@ -11,10 +11,7 @@ xorcast_status xci_buffer_take(xci_buffer *buffer, uint64_t count, uint8_t **pla
     uint64_t wanted;
     if (!xci_add(buffer->size, count, &wanted))
         FAIL(buffer->context, XORCAST_NO_HOST_MEMORY, "a buffer of 2^64 bytes cannot be had");
-    void *memory = buffer->bytes;
-    const xorcast_status status = xci_reserve(buffer->context, &memory, &buffer->capacity, wanted);
-    buffer->bytes = memory;
-    TRY(status);
+    TRY(xci_grow(buffer->context, &buffer->bytes, &buffer->capacity, wanted));
     *place_out = buffer->bytes + buffer->size;
     buffer->size = wanted;
     return XORCAST_OK;

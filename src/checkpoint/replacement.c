@@ -138,12 +138,10 @@ xorcast_status xci_replacement_create(xci_replacement *r, const char *name, uint
 }
 
 xorcast_status xci_replacement_remove(xci_replacement *r, const char *name) {
-    void *kept, *memory = r->removals.names;
+    void *kept;
     TRY(xci_arena_copy(r->arena, name, strlen(name) + 1, &kept));
-    const xorcast_status status = xci_reserve(r->context, &memory, &r->removals.capacity,
-                                              (r->removals.count + 1) * sizeof(char *));
-    r->removals.names = memory;
-    TRY(status);
+    TRY(xci_grow(r->context, &r->removals.names, &r->removals.capacity,
+                 (r->removals.count + 1) * sizeof(char *)));
     r->removals.names[r->removals.count++] = kept;
     return XORCAST_OK;
 }

@@ -22,11 +22,8 @@ xorcast_status xci_entries_add(xci_entries *entries, const xci_entry *entry) {
     if (entries->count >= XCI_TENSORS_MAX)
         FAIL(entries->context, XORCAST_DATA_LIMIT, "a checkpoint has more than %llu tensors",
              (unsigned long long)XCI_TENSORS_MAX);
-    void *memory = entries->at;
-    const xorcast_status status = xci_reserve(entries->context, &memory, &entries->capacity,
-                                              (entries->count + 1) * sizeof *entry);
-    entries->at = memory;
-    TRY(status);
+    TRY(xci_grow(entries->context, &entries->at, &entries->capacity,
+                 (entries->count + 1) * sizeof *entry));
     entries->at[entries->count++] = *entry;
     return XORCAST_OK;
 }

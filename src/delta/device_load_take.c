@@ -73,11 +73,8 @@ static xorcast_status sort_out(xci_device_loader *loader, xci_load_slot *slot,
     loader->list_whole = false;
     xci_cuda_result *results = xci_load_results(slot);
     xci_cuda_block *table = xci_load_table(slot);
-    void *memory = loader->rejected;
-    const xorcast_status status = xci_reserve(loader->context, &memory, &loader->rejected_capacity,
-                                              *rejected_out * sizeof *table);
-    loader->rejected = memory;
-    TRY(status);
+    TRY(xci_grow(loader->context, &loader->rejected, &loader->rejected_capacity,
+                 *rejected_out * sizeof *table));
     uint64_t good = 0, rejected = 0;
     for (uint64_t i = 0; i < slot->count; i++) {
         if (results[i].status < 0) {

@@ -40,29 +40,17 @@ static xorcast_status reserve(xorcast_context *context, xci_gap_group_writer *wr
                               const xci_record *record) {
     const uint64_t count = record->block_count;
     uint64_t bytes = 0, most = 0;
-    void *inputs = writer->inputs, *kept = writer->kept, *scratch = writer->scratch,
-         *payload = writer->payload, *blocks = writer->blocks;
     for (uint32_t i = 0; i < count; i++) {
         bytes += record->blocks[i].chunk_bytes;
         most = xci_max(most, record->blocks[i].chunk_bytes);
     }
-    xorcast_status status =
-        xci_reserve(context, &inputs, &writer->inputs_capacity, count * sizeof(xci_gap_input));
-    if (status == XORCAST_OK)
-        status = xci_reserve(context, &kept, &writer->kept_capacity, count);
-    if (status == XORCAST_OK)
-        status = xci_reserve(context, &scratch, &writer->scratch_capacity, XCI_GAP_SCRATCH(most));
-    if (status == XORCAST_OK)
-        status = xci_reserve(context, &payload, &writer->payload_capacity,
-                             bytes + XCI_GAP_SLACK + XCI_GAP_PARAMS_BYTES(count));
-    if (status == XORCAST_OK)
-        status = xci_reserve(context, &blocks, &writer->blocks_capacity, count * sizeof(xci_block));
-    writer->inputs = inputs;
-    writer->kept = kept;
-    writer->scratch = scratch;
-    writer->payload = payload;
-    writer->blocks = blocks;
-    return status;
+    TRY(xci_grow(context, &writer->inputs, &writer->inputs_capacity,
+                 count * sizeof(xci_gap_input)));
+    TRY(xci_grow(context, &writer->kept, &writer->kept_capacity, count));
+    TRY(xci_grow(context, &writer->scratch, &writer->scratch_capacity, XCI_GAP_SCRATCH(most)));
+    TRY(xci_grow(context, &writer->payload, &writer->payload_capacity,
+                 bytes + XCI_GAP_SLACK + XCI_GAP_PARAMS_BYTES(count)));
+    return xci_grow(context, &writer->blocks, &writer->blocks_capacity, count * sizeof(xci_block));
 }
 
 static void list_inputs(xci_gap_group_writer *writer, const xci_record *record,

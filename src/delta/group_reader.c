@@ -34,11 +34,7 @@ static xorcast_status need_gap(xci_group_reader *reader) {
 
 static xorcast_status reserve_raw(xci_group_reader *reader, uint64_t raw_bytes) {
     TRY(need_decoder(reader));
-    void *memory = reader->raw;
-    const xorcast_status status =
-        xci_reserve(reader->context, &memory, &reader->raw_capacity, raw_bytes);
-    reader->raw = memory;
-    return status;
+    return xci_grow(reader->context, &reader->raw, &reader->raw_capacity, raw_bytes);
 }
 
 xorcast_status xci_group_reader_reserve(xci_group_reader *reader, uint64_t raw_bytes) {

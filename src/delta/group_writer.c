@@ -70,11 +70,7 @@ uint32_t xci_group_writer_codec(const xci_group_writer *writer) {
 }
 
 static xorcast_status run_second_pass(xci_group_writer *writer, xci_record *record) {
-    void *memory = writer->second;
-    const xorcast_status status =
-        xci_reserve(writer->context, &memory, &writer->second_capacity, record->raw_bytes);
-    writer->second = memory;
-    TRY(status);
+    TRY(xci_grow(writer->context, &writer->second, &writer->second_capacity, record->raw_bytes));
     uint64_t smaller;
     TRY(xci_zstd_encode(writer->context, writer->zstd, record->payload, record->raw_bytes,
                         writer->second, &smaller));

@@ -119,14 +119,11 @@ xorcast_status xci_delta_reader_part(xci_delta_reader *reader, const uint8_t **b
     if (reader->source->bytes != NULL) {
         bytes = (const uint8_t *)reader->source->bytes + reader->next_offset;
     } else {
-        void *memory = reader->part_bytes;
-        const xorcast_status status =
-            xci_reserve(reader->context, &memory, &reader->part_capacity, count);
-        reader->part_bytes = memory;
-        TRY(status);
-        TRY(xci_source_blame(reader->source, read_source(reader->context, reader->source,
-                                                         reader->next_offset, memory, count)));
-        bytes = memory;
+        TRY(xci_grow(reader->context, &reader->part_bytes, &reader->part_capacity, count));
+        bytes = reader->part_bytes;
+        TRY(xci_source_blame(reader->source,
+                             read_source(reader->context, reader->source, reader->next_offset,
+                                         reader->part_bytes, count)));
     }
     reader->next_part++;
     reader->next_offset += count;
@@ -163,11 +160,8 @@ xorcast_status xci_part_list(xorcast_context *context, const xci_manifest *manif
     records->count = 0;
     records->space.used = 0;
     while (reader.at != reader.end) {
-        void *memory = records->records;
-        const xorcast_status status = xci_reserve(context, &memory, &records->capacity_bytes,
-                                                  (records->count + 1) * sizeof(xci_record));
-        records->records = memory;
-        TRY(status);
+        TRY(xci_grow(context, &records->records, &records->capacity_bytes,
+                     (records->count + 1) * sizeof(xci_record)));
         xci_record *record = &records->records[records->count];
         const uint8_t *head = reader.at;
         const xorcast_status read =

@@ -17,11 +17,8 @@ void xci_delta_writer_end(xci_delta_writer *writer) {
 
 xorcast_status xci_delta_writer_add_part(xci_delta_writer *writer, xci_blob *blob,
                                          const xci_part *part, uint64_t payload_bytes) {
-    void *memory = writer->parts;
-    const xorcast_status status = xci_reserve(writer->context, &memory, &writer->parts_capacity,
-                                              (writer->part_count + 1) * sizeof(xci_part));
-    writer->parts = memory;
-    TRY(status);
+    TRY(xci_grow(writer->context, &writer->parts, &writer->parts_capacity,
+                 (writer->part_count + 1) * sizeof(xci_part)));
     writer->parts[writer->part_count] = *part;
     TRY(writer->deliver(writer->user, writer->part_count, blob));
     writer->part_count++;
@@ -48,11 +45,8 @@ static xorcast_status close_part(xci_delta_writer *writer) {
 
 xorcast_status xci_delta_writer_add(xci_delta_writer *writer, const uint8_t *record,
                                     uint64_t record_bytes, uint64_t payload_bytes) {
-    void *memory = writer->open_part;
-    const xorcast_status status = xci_reserve(writer->context, &memory, &writer->open_capacity,
-                                              writer->open_bytes + record_bytes);
-    writer->open_part = memory;
-    TRY(status);
+    TRY(xci_grow(writer->context, &writer->open_part, &writer->open_capacity,
+                 writer->open_bytes + record_bytes));
     memcpy(writer->open_part + writer->open_bytes, record, record_bytes);
     writer->open_bytes += record_bytes;
     writer->open_groups++;

@@ -50,12 +50,8 @@ static xorcast_status read_runs(xorcast_context *context, xci_reader *reader,
             take > xci_reader_left(reader))
             return bad_record(context, record, reader, "a run of chunks is out of range");
         chunk += skip;
-        void *memory = space->blocks;
-        const xorcast_status status =
-            xci_reserve(context, &memory, &space->capacity_bytes,
-                        (space->used + record->block_count + take) * sizeof(xci_block));
-        space->blocks = memory;
-        TRY(status);
+        TRY(xci_grow(context, &space->blocks, &space->capacity_bytes,
+                     (space->used + record->block_count + take) * sizeof(xci_block)));
         for (uint64_t i = 0; i < take; i++)
             space->blocks[space->used + record->block_count++].chunk = (uint32_t)chunk++;
     }

@@ -194,11 +194,7 @@ xorcast_status xci_encode_old(xci_encode_worker *worker, const xorcast_bundle *m
         worker->old[i] = worker->jobs[record->blocks[i].chunk].old_bytes;
     if (moved == NULL)
         return XORCAST_OK;
-    void *memory = worker->before;
-    const xorcast_status status = xci_reserve(moved->context, &memory, &worker->before_capacity,
-                                              moved->group_size_max);
-    worker->before = memory;
-    TRY(status);
+    TRY(xci_grow(moved->context, &worker->before, &worker->before_capacity, moved->group_size_max));
     const uint8_t *mask = record->payload;
     uint8_t *at = worker->before;
     for (uint32_t i = 0; i < record->block_count; i++) {

@@ -57,11 +57,8 @@ void xci_parts_reset(xci_parts *parts) {
 /* ---- Planning ---- */
 
 static xorcast_status close_open(xci_parts *parts) {
-    void *memory = parts->planned;
-    const xorcast_status status = xci_reserve(context_of(parts), &memory, &parts->capacity_bytes,
-                                              (parts->count + 1) * sizeof(xci_planned_part));
-    parts->planned = memory;
-    TRY(status);
+    TRY(xci_grow(context_of(parts), &parts->planned, &parts->capacity_bytes,
+                 (parts->count + 1) * sizeof(xci_planned_part)));
     const uint64_t first = parts->count > 0 ? parts->planned[parts->count - 1].end : 0;
     parts->open.blob->size = parts->open.part.bytes;
     parts->open.to_copy = parts->open.end - first;

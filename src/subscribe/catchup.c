@@ -76,7 +76,7 @@ typedef struct memory_sink {
 
 static int write_memory(void *user, const void *bytes, uint64_t count) {
     memory_sink *sink = user;
-    if (xci_reserve(sink->context, &sink->bytes, &sink->capacity, sink->count + count) < 0)
+    if (xci_grow(sink->context, &sink->bytes, &sink->capacity, sink->count + count) < 0)
         return ENOMEM;
     memcpy((uint8_t *)sink->bytes + sink->count, bytes, count);
     sink->count += count;

@@ -26,11 +26,8 @@ void xci_chain_close(xci_chain *chain) {
 
 static xorcast_status add_link(xci_chain *chain, xci_feed *feed, uint64_t step,
                                uint64_t deadline_ns) {
-    void *memory = chain->links;
-    const xorcast_status status = xci_reserve(chain->context, &memory, &chain->capacity,
-                                              (chain->count + 1) * sizeof(xci_chain_link));
-    chain->links = memory;
-    TRY(status);
+    TRY(xci_grow(chain->context, &chain->links, &chain->capacity,
+                 (chain->count + 1) * sizeof(xci_chain_link)));
     xci_chain_link *link = &chain->links[chain->count];
     memset(link, 0, sizeof *link);
     TRY(xci_feed_manifest(feed, step, XCI_FORM_PLAIN, deadline_ns, &link->manifest,

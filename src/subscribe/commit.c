@@ -50,11 +50,9 @@ xorcast_status xci_commit_prepare(xci_commit *commit, const xci_stage *stage) {
         TRY(xci_journal_prepare(commit->journal, stage));
         commit->done = xci_journal_flags(commit->journal);
     } else {
-        void *memory = commit->flags;
-        const xorcast_status status = xci_reserve(commit->bundle->context, &memory,
-                                                  &commit->flags_capacity, stage->ready_count);
-        commit->done = commit->flags = memory;
-        TRY(status);
+        TRY(xci_grow(commit->bundle->context, &commit->flags, &commit->flags_capacity,
+                     stage->ready_count));
+        commit->done = commit->flags;
         if (stage->ready_count > 0)
             memset(commit->done, 0, stage->ready_count);
     }

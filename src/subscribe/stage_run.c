@@ -139,12 +139,8 @@ static void count_changes(const xci_block_job *job, xorcast_counts *counts) {
 }
 
 static xorcast_status keep_made(xci_stage_worker *worker, const xci_block_job *job) {
-    void *memory = worker->made;
-    const xorcast_status status =
-        xci_reserve(worker->bundle->context, &memory, &worker->made_capacity,
-                    worker->made_bytes + job->block_bytes);
-    worker->made = memory;
-    TRY(status);
+    TRY(xci_grow(worker->bundle->context, &worker->made, &worker->made_capacity,
+                 worker->made_bytes + job->block_bytes));
     memcpy(worker->made + worker->made_bytes, job->block, job->block_bytes);
     worker->made_bytes += job->block_bytes;
     return XORCAST_OK;
