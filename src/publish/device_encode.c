@@ -13,8 +13,9 @@
 /* In the gap codec, of a piece at most: two rounds of thread blocks, each with 28 KB of scratch. */
 #define GAP_GROUPS UINT64_C(1056)
 
-/* For the lists of a chunk, on average: one changed word in 96. Pieces that need more are cut. */
-#define LIST_BYTES UINT64_C(1024)
+/* For the lists of a chunk, on average, at least: one changed word in 154. They have what scratch
+ * encode takes beyond that, too; pieces that need more are shorter. */
+#define LIST_BYTES UINT64_C(640)
 
 static atomic_uint_fast64_t output_limit = OUTPUT_BYTES;
 

@@ -319,7 +319,7 @@ int main(int argc, char **argv) {
     const bool quick = argc > 1 && strcmp(argv[1], "quick") == 0;
     for (uint32_t p = 0; p <= PRICES; p++) {
         const xci_prices *prices = p > 0 ? &all_prices[p - 1] : NULL;
-        const uint32_t rounds = quick ? 1 : p == 0 ? 40 : 12;
+        const uint32_t rounds = quick ? 1 : p == 0 ? 40 : 4;
         test_sets(prices, rounds, quick && p > 0 ? 6 : 16, 600);
         test_sets(prices, rounds, quick && p > 0 ? 2 : 10, quick ? 6000 : 9000);
         if (!quick || p == 0)
