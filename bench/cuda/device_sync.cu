@@ -5,8 +5,8 @@
  * checked by a full scan. One JSON line a setting; medians.
  *
  *     device_sync [--bytes N] [--rounds N] [--small N | --many N] [--in-host] [--setting NAME]
- *                 [--gpus 1|2 | --spread halves|turns|columns] [--link inproc|tcp] [--threads N] [--worst]
- *                 [--beside] [--gap | --auto [--rate N]] [--old-weights]
+ *                 [--gpus 1|2 | --spread halves|turns|columns] [--link inproc|tcp]
+ *                 [--threads N] [--worst] [--beside] [--gap | --auto [--rate N]] [--old-weights]
  *
  * --small: so many tensors of 40 bytes beside the large ones; --many: so many tensors, of a
  * fiftieth to twice the mean, and no others; --in-host: the shadow in pinned host memory; --gpus 2:
@@ -15,10 +15,10 @@
  * on one and the right ones on the other, and read_both is of both GPUs at once; --worst: the
  * slowest round of each phase too; --beside: stage beside a loop of matrix products on the
  * sampler's GPU, and what it costs the loop; --gap: the gap codec; --auto: the best for each chunk,
- * for fewest bytes, or --rate: for a GPU at the end of a link of so many bytes a second; --old-
- * weights: and beside the old weights. trainer_beyond_bytes is what the publisher has of the GPU
- * besides its shadow: output buffers and blocks kept for subscribers of the process are in it. GPU
- * 0 needs twice the bytes, the sampler's GPU once, and once more for the dense copy. */
+ * for fewest bytes, or --rate: for a GPU at the end of a link of so many bytes a second;
+ * --old-weights: and beside the old weights. trainer_beyond_bytes is what the publisher has of the
+ * GPU besides its shadow: output buffers and blocks kept for subscribers of the process are in it.
+ * GPU 0 needs twice the bytes, the sampler's GPU once, and once more for the dense copy. */
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
