@@ -616,6 +616,22 @@ static void test_raw_after_all(void **state) {
     assert_in_range(raw, 20, 90);
 }
 
+/* Blocks that have no room for what comes before a late zero run: the writer goes on behind it, as
+ * if there were little left, but old must not move. */
+static void test_raw_before_the_end(void **state) {
+    (void)state;
+    for (uint32_t left = 24; left < 400; left += 8) {
+        chunk c = make_chunk(FULL, 65536, 2);
+        const uint32_t at = c.n - left;
+        memset(c.mask.at + at, 0, 8);
+        memcpy(c.new_bytes.at + at, c.old_bytes.at + at, 8);
+        for (int level = 0; level < XCI_CPU_LEVELS; ++level)
+            if (xci_cpu_backend_at((xci_cpu_level)level) != NULL)
+                check_encode(xci_cpu_backend_at((xci_cpu_level)level), &c, XORCAST_CODEC_LZ4);
+        free_chunk(&c);
+    }
+}
+
 /* A batch is as its jobs one by one; a tied result would hide one that is skipped. */
 static void test_batch(void **state) {
     (void)state;
@@ -959,6 +975,7 @@ int main(void) {
         cmocka_unit_test(test_attacks),
         cmocka_unit_test(test_wrong_codec_or_size),
         cmocka_unit_test(test_raw_after_all),
+        cmocka_unit_test(test_raw_before_the_end),
         cmocka_unit_test(test_digest_sees),
         cmocka_unit_test(test_batches_of_blocks),
     };

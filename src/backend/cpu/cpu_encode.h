@@ -82,12 +82,13 @@ XCI_CPU_INLINE void xci_note_line(xci_encoder *encoder, uint32_t word) {
 
 /* Moves lines behind the writer, XCI_MOVED or more at a time: later they would have to come from
  * the second-level cache again. Not before the block is sure to stay smaller than raw, for which
- * old is needed: LZ4 makes what is left longer by 1/255 and a token at most. */
+ * old is needed: LZ4 makes what is left longer by 1/255 and a token at most. A writer that had no
+ * room has gone on without writing. */
 #define XCI_MOVED 64u
 XCI_CPU_INLINE void xci_move_early(xci_encoder *encoder, const xci_encode_job *job) {
     const uint32_t anchor = encoder->writer.anchor, left = job->bytes - anchor;
     const int64_t most = encoder->writer.at - encoder->writer.block + left + left / 255 + 64;
-    if (encoder->line_count - encoder->moved < XCI_MOVED || most >= job->bytes)
+    if (encoder->line_count - encoder->moved < XCI_MOVED || !encoder->fits || most >= job->bytes)
         return;
     uint32_t i = encoder->moved;
     for (; i < encoder->line_count && encoder->lines[i] < anchor / XCI_LINE; ++i) {
