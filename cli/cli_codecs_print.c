@@ -48,8 +48,9 @@ static cli_words speed(const cli_codecs *c, const cli_codec_row *row, uint32_t p
 static void print_head(const cli_codecs *c, const char *directory) {
     const xorcast_counts *n = &c->counts;
     const uint64_t threads = c->session->options.threads;
-    printf("%llu step%s of %s, %s of weights each; bytes are those of a step\n",
-           (unsigned long long)c->steps, c->steps == 1 ? "" : "s", directory,
+    printf("%llu step%s of ", (unsigned long long)c->steps, c->steps == 1 ? "" : "s");
+    cli_put_plain(stdout, directory);
+    printf(", %s of weights each; bytes are those of a step\n",
            cli_bytes(per_step(c, (double)c->weight_bytes[CLI_CODEC_CPU])).text);
     printf("changed: %s of bytes, %s of bits, %s of elements\n",
            cli_percent((double)n->bytes_changed, (double)n->bytes_covered).text,

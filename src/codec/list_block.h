@@ -5,8 +5,8 @@
  *     block = entry...
  *     entry = position in the chunk << 8 | mask of the byte; 4 bytes
  *
- * Positions rise. A mask may be 0 only where a foreign block is not canonical. A list never has more
- * bytes than the LZ4 block that it replaces. */
+ * Positions rise. A mask may be 0 only where a foreign block is not canonical. A list never has
+ * more bytes than the LZ4 block that it replaces. */
 #ifndef XCI_LIST_BLOCK_H
 #define XCI_LIST_BLOCK_H
 

@@ -560,6 +560,11 @@ class Words(ToolTest):
         row, = rows(self.good("inspect", delta, "--json").stdout)
         self.assertEqual(row["target"]["run"], evil)
         self.assertIsNone(control.search(self.good("inspect", delta, "--json").stdout))
+        os.symlink(self.path("steps"), self.path("steps" + evil))
+        text = self.good("bench", "codecs", self.path("steps" + evil), "--backend", "cpu",
+                         "--only", "lz4", "--repeat", 1).stdout
+        self.assertIn(b"stepse?[2J???,", text)
+        self.assertIsNone(control.search(text))
         weights_in(place).write_bytes(b"\xff" * 99)
         for command in (("check", place, delta), ("inspect", self.path("absent" + evil)),
                         (evil,), ("check", place, delta, "--json")):
