@@ -130,6 +130,8 @@ static bool parse(int argc, char **argv, options *o) {
     good = good && o->out != NULL && optind == argc && o->shards > 0 && o->shards < 100000;
     if (!good) {
         fputs(help, stderr);
+        fputs("\ngen_checkpoints: an option is wrong or missing, or cannot have that value\n",
+              stderr);
     }
     return good;
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backend/device.h"
 
@@ -53,6 +54,21 @@ static void try_folder(search *s, const char *folder, size_t length) {
     try_path(s, path);
 }
 
+/* `file` has the library inside. A program that was found in PATH is known here by its name alone;
+ * the system knows where it is. */
+static void try_beside(search *s, const char *file) {
+    char program[PATH_BYTES];
+    const char *slash = strrchr(file, '/');
+    if (slash == NULL) {
+        const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+        program[length > 0 ? length : 0] = 0;
+        file = program;
+        slash = strrchr(program, '/');
+    }
+    if (slash != NULL)
+        try_folder(s, file, (size_t)(slash - file));
+}
+
 static void try_everywhere(search *s) {
     Dl_info self;
     const char *folders = secure_getenv("XORCAST_PLUGIN_PATH");
@@ -61,11 +77,8 @@ static void try_everywhere(search *s) {
         try_folder(s, folders, length);
         folders += length + (folders[length] == ':');
     }
-    if (dladdr((const void *)&registered, &self) != 0 && self.dli_fname != NULL) {
-        const char *slash = strrchr(self.dli_fname, '/');
-        if (slash != NULL)
-            try_folder(s, self.dli_fname, (size_t)(slash - self.dli_fname));
-    }
+    if (dladdr((const void *)&registered, &self) != 0 && self.dli_fname != NULL)
+        try_beside(s, self.dli_fname);
     try_path(s, s->file);
 }
 

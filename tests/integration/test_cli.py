@@ -12,6 +12,7 @@ import pathlib
 import pty
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import time
@@ -469,6 +470,22 @@ class Words(ToolTest):
         engine = {**environment, "XORCAST_TEST_ENGINE": "1"}
         text = self.good("inspect", "--device", env=engine).stdout.decode()
         self.assertIn("decodes LZ4, up to 4194304 bytes at once; whether it or kernels", text)
+
+    def test_plugin_beside_tool_in_path(self):
+        """The plug-in lies beside the tool, which is called by its name alone."""
+        standin = os.path.join(os.environ.get("XORCAST_STANDIN", ""), "libxorcast_cuda.so")
+        if not os.path.isfile(standin):
+            self.skipTest("there is no stand-in for a GPU")
+        folder = str(self.path("beside"))
+        os.mkdir(folder)
+        shutil.copy(tool.TOOL, os.path.join(folder, "xorcast"))
+        shutil.copy(standin, folder)
+        path = folder + os.pathsep + os.environ["PATH"]
+        environment = {**os.environ, "PATH": path, "XORCAST_PLUGIN_PATH": ""}
+        process = subprocess.run(["/bin/sh", "-c", "xorcast inspect --device --json"],
+                                 env=environment, stdout=subprocess.PIPE, check=True,
+                                 timeout=DEADLINE)
+        self.assertEqual(rows(process.stdout)[0]["name"], "Fake 0")
 
     def test_wrong_usage(self):
         cases = (
