@@ -100,7 +100,7 @@ static const command commands[] = {
      "\n"
      "  order 0       the bound of a coder that knows how many places of a tensor change, and how\n"
      "                often each XOR value occurs. Places are bytes, byte planes of elements of 4\n"
-     "                bytes, nibbles of packed U8\n"
+     "                or 8 bytes, nibbles where two numbers share a byte\n"
      "  given old     of one that has the old weights too: which elements change and by how many\n"
      "                steps of their last place, given their exponent\n"
      "  encode        old and new weights to bytes, digests and checksums of the format included\n"
