@@ -46,7 +46,7 @@ void *xci_kept_take(xci_kept *kept, uint64_t bytes) {
     pthread_mutex_lock(&kept->lock);
     for (xci_kept_block **place = &kept->first; *place != NULL; place = &(*place)->next)
         if ((*place)->bytes >= bytes && (*place)->bytes - bytes <= bytes / 4 &&
-            (best == NULL || (*place)->bytes < (*best)->bytes))
+            (best == NULL || (*place)->bytes <= (*best)->bytes))
             best = place;
     if (best != NULL)
         memory = unlink_block(kept, best);

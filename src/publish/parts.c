@@ -30,9 +30,9 @@ static void drop_blobs(xci_parts *parts) {
         xci_blob_drop(parts->planned[i].blob);
     xci_blob_drop(parts->open.blob);
     parts->open = (xci_planned_part){0};
-    parts->open_room = parts->open_first = parts->count = parts->hashed = 0;
-    parts->copying = 0;
-    parts->copied = parts->next_group = parts->whole_end = parts->whole_bytes = 0;
+    parts->open_room = parts->count = parts->hashed = 0;
+    parts->copying = parts->runs = 0;
+    parts->copied = parts->next_group = 0;
     if (parts->whole != NULL)
         memset(parts->whole, 0, xci_shadow_bundle(parts->shadow)->layout.group_count);
 }
@@ -51,26 +51,35 @@ void xci_parts_close(xci_parts *parts) {
 void xci_parts_reset(xci_parts *parts) {
     if (parts->shadow == NULL)
         return;
+    const uint64_t first_bytes = parts->count > 0 ? parts->planned[0].part.bytes : 0;
+    parts->likely_bytes = parts->count > 1 ? XCI_PART_ROOM : first_bytes + first_bytes / 8;
     drop_blobs(parts);
 }
 
 /* ---- Planning ---- */
 
-static xorcast_status close_open(xci_parts *parts) {
-    TRY(xci_grow(context_of(parts), &parts->planned, &parts->capacity_bytes,
-                 (parts->count + 1) * sizeof(xci_planned_part)));
-    const uint64_t first = parts->count > 0 ? parts->planned[parts->count - 1].end : 0;
+/* The first group that part `index` may have. */
+static uint64_t first_of(const xci_parts *parts, uint64_t index) {
+    return index > 0 ? parts->planned[index - 1].end : 0;
+}
+
+static xorcast_status reserve_part(xci_parts *parts) {
+    return xci_grow(context_of(parts), &parts->planned, &parts->capacity_bytes,
+                    (parts->count + 1) * sizeof(xci_planned_part));
+}
+
+/* A place for it is reserved. */
+static void close_open(xci_parts *parts) {
     parts->open.blob->size = parts->open.part.bytes;
-    parts->open.to_copy = parts->open.end - first;
+    parts->open.to_copy += parts->open.end - first_of(parts, parts->count);
     parts->planned[parts->count++] = parts->open;
     parts->open = (xci_planned_part){0};
     parts->open_room = 0;
-    return XORCAST_OK;
 }
 
 /* The open part's groups have moved to another blob. */
 static void move_records(const xci_parts *parts, const uint8_t *from, uint8_t *to) {
-    for (uint64_t g = parts->open_first; g < parts->next_group; g++) {
+    for (uint64_t g = first_of(parts, parts->count); g < parts->next_group; g++) {
         if (parts->places[g] == NULL)
             continue;
         uint8_t *place = to + (parts->places[g] - from);
@@ -92,7 +101,8 @@ static xorcast_status make_room(xci_parts *parts, uint64_t bytes, uint64_t expec
         return XORCAST_OK;
     /* Parts of a version that fills some have room for as much, the last one too: more may come
      * than is known, and memory of one size is soon used again. */
-    const uint64_t likely = parts->count > 0 ? XCI_PART_ROOM : open->part.bytes + expected;
+    uint64_t likely = xci_max(open->part.bytes + expected, 2 * parts->open_room);
+    likely = parts->count > 0 ? XCI_PART_ROOM : xci_max(likely, parts->likely_bytes);
     const uint64_t room = xci_max(needed, xci_min(likely, XCI_PART_ROOM));
     TRY(xci_blob_create(context_of(parts), room, &blob));
     if (parts->side != NULL)
@@ -112,28 +122,40 @@ static const xci_written *written_of(const xci_parts *parts, uint64_t group) {
     return ahead->record.block_count > 0 ? &ahead->written[parts->form] : NULL;
 }
 
-/* The same cuts as a delta writer makes of the records one by one. */
-xorcast_status xci_parts_plan(xci_parts *parts, uint64_t end) {
+/* Gives the next group its place. The same cuts as a delta writer makes of the records one by one.
+ */
+static xorcast_status plan_group(xci_parts *parts, uint64_t expected) {
+    const xci_written *written = written_of(parts, parts->next_group);
     xci_planned_part *open = &parts->open;
-    uint64_t expected = 0;
-    for (uint64_t g = parts->next_group; g < end; g++)
-        expected += written_of(parts, g) != NULL ? written_of(parts, g)->count : 0;
-    for (; parts->next_group < end; parts->next_group++) {
-        const xci_written *written = written_of(parts, parts->next_group);
-        parts->places[parts->next_group] = NULL;
-        if (written == NULL)
-            continue;
+    parts->places[parts->next_group] = NULL;
+    if (written != NULL) {
+        TRY(reserve_part(parts));
         TRY(make_room(parts, written->count, expected));
         parts->places[parts->next_group] = open->blob->bytes + open->part.bytes;
         open->part.bytes += written->count;
         open->part.group_count++;
         open->end = parts->next_group + 1;
         open->payload_bytes += written->payload_bytes;
-        expected -= written->count;
-        if (open->part.bytes < XCI_PART_BYTES)
-            continue;
-        TRY(close_open(parts));
-        parts->open_first = parts->next_group + 1;
+        if (open->part.bytes >= XCI_PART_BYTES)
+            close_open(parts);
+    }
+    parts->next_group++;
+    return XORCAST_OK;
+}
+
+static uint64_t bytes_of(const xci_parts *parts, uint64_t group) {
+    const xci_written *written = written_of(parts, group);
+    return written != NULL ? written->count : 0;
+}
+
+xorcast_status xci_parts_plan(xci_parts *parts, uint64_t end) {
+    uint64_t expected = 0;
+    for (uint64_t g = parts->next_group; g < end; g++)
+        expected += bytes_of(parts, g);
+    while (parts->next_group < end) {
+        const uint64_t bytes = bytes_of(parts, parts->next_group);
+        TRY(plan_group(parts, expected));
+        expected -= bytes;
     }
     return XORCAST_OK;
 }
@@ -166,31 +188,52 @@ xorcast_status xci_parts_copy(xci_parts *parts) {
     return XORCAST_OK;
 }
 
-static xci_hash hash_of(const xci_planned_part *planned) {
-    return xci_hash_of(planned->blob->bytes, planned->part.bytes);
+static void hash_part(xci_planned_part *planned) {
+    planned->part.hash = xci_hash_of(planned->blob->bytes, planned->part.bytes);
+    planned->hashed = true;
 }
 
 void xci_parts_hash(xci_parts *parts, uint64_t index) {
-    xci_planned_part *planned = &parts->planned[parts->hashed + index];
-    planned->part.hash = hash_of(planned);
+    hash_part(&parts->planned[parts->hashed + index]);
 }
 
 /* ---- Following a loop ---- */
 
-/* Groups of a part that is planned, for one worker to copy. */
+/* Groups of one part that have places, for one worker to copy. */
 typedef struct copy_run {
     uint64_t part, first, end;
 } copy_run;
 
-/* The next of them; false: there are none yet. With the lock. */
+/* Of a part, or of the one that is still open. */
+static xci_planned_part *part_at(xci_parts *parts, uint64_t index) {
+    return index < parts->count ? &parts->planned[index] : &parts->open;
+}
+
+/* Gives places to groups that are whole. What is being copied must stay where it is: an open part
+ * that has to move waits until nobody copies. With the lock. */
+static xorcast_status plan_whole(xci_parts *parts) {
+    const uint64_t group_count = xci_shadow_bundle(parts->shadow)->layout.group_count;
+    while (parts->next_group < group_count && parts->whole[parts->next_group]) {
+        const uint64_t bytes = bytes_of(parts, parts->next_group);
+        if (parts->runs > 0 && parts->open.blob != NULL &&
+            parts->open.part.bytes + bytes > parts->open_room)
+            return XORCAST_OK;
+        TRY(plan_group(parts, bytes));
+    }
+    return XORCAST_OK;
+}
+
+/* The next run; false: there is none yet. With the lock. */
 static bool take_run(xci_parts *parts, copy_run *run_out) {
-    if (parts->count == 0 || parts->copied == parts->planned[parts->count - 1].end)
+    if (parts->copied == parts->next_group)
         return false;
-    while (parts->planned[parts->copying].end == parts->copied)
+    while (parts->copying < parts->count && parts->planned[parts->copying].end == parts->copied)
         parts->copying++;
-    const uint64_t end = parts->planned[parts->copying].end;
+    const uint64_t end =
+        parts->copying < parts->count ? parts->planned[parts->copying].end : parts->next_group;
     *run_out = (copy_run){parts->copying, parts->copied, xci_min(parts->copied + COPY_RUN, end)};
     parts->copied = run_out->end;
+    parts->runs++;
     return true;
 }
 
@@ -198,37 +241,25 @@ static bool take_run(xci_parts *parts, copy_run *run_out) {
 static void work_run(xci_parts *parts, const copy_run *run) {
     copy_groups(parts, run->first, run->end);
     pthread_mutex_lock(&parts->lock);
-    xci_planned_part *planned = &parts->planned[run->part];
-    planned->to_copy -= run->end - run->first;
-    const xci_planned_part whole = *planned; /* others may move the list */
+    parts->runs--;
+    xci_planned_part *part = part_at(parts, run->part);
+    part->to_copy -= run->end - run->first;
+    xci_planned_part whole = *part; /* others may move the list */
+    const bool last = run->part < parts->count && part->to_copy == 0;
     pthread_mutex_unlock(&parts->lock);
-    if (whole.to_copy > 0)
+    if (!last)
         return;
-    const xci_hash hash = hash_of(&whole);
+    hash_part(&whole);
     pthread_mutex_lock(&parts->lock);
-    parts->planned[run->part].part.hash = hash;
+    parts->planned[run->part] = whole;
     pthread_mutex_unlock(&parts->lock);
-}
-
-/* Plans parts that whole groups fill: nothing of them is open, or would move. With the lock. */
-static xorcast_status plan_full(xci_parts *parts) {
-    const uint64_t group_count = xci_shadow_bundle(parts->shadow)->layout.group_count;
-    while (parts->whole_end < group_count && parts->whole[parts->whole_end]) {
-        const xci_written *written = written_of(parts, parts->whole_end++);
-        parts->whole_bytes += written != NULL ? written->count : 0;
-        if (parts->whole_bytes < XCI_PART_BYTES)
-            continue;
-        TRY(xci_parts_plan(parts, parts->whole_end));
-        parts->whole_bytes = 0;
-    }
-    return XORCAST_OK;
 }
 
 xorcast_status xci_parts_follow(xci_parts *parts, uint64_t group) {
     copy_run run;
     pthread_mutex_lock(&parts->lock);
     parts->whole[group] = 1;
-    const xorcast_status status = plan_full(parts);
+    const xorcast_status status = plan_whole(parts);
     const bool taken = status == XORCAST_OK && take_run(parts, &run);
     pthread_mutex_unlock(&parts->lock);
     if (taken)
@@ -258,9 +289,9 @@ static xorcast_status hash_item(void *user, uint64_t index, uint32_t worker) {
 
 xorcast_status xci_parts_write(xci_parts *parts, xci_delta_writer *writer) {
     if (parts->open.part.bytes > 0)
-        TRY(close_open(parts));
+        close_open(parts);
     TRY(xci_parts_copy(parts));
-    while (parts->hashed < parts->count && parts->planned[parts->hashed].to_copy == 0)
+    while (parts->hashed < parts->count && parts->planned[parts->hashed].hashed)
         parts->hashed++;
     TRY(xci_pool_run(context_of(parts)->shared->pool, parts->count - parts->hashed, hash_item,
                      parts));

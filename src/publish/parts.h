@@ -3,9 +3,9 @@
  * and beside the encoding of what follows.
  *
  * There are two ways through a loop of the pool. Its workers call xci_parts_follow after each
- * group: groups that fill a part get their places, and each call copies a few of those that have
- * one, so that few wait. Or, between loops, xci_parts_plan gives places to all groups that are
- * whole so far.
+ * group: what is whole gets its place, and each call copies a few groups that have one, so that
+ * records are copied while they are in the cache and few buffers do for them all. Or, between
+ * loops, xci_parts_plan gives places to all groups that are whole so far.
  *
  * Owns the parts until the version is dropped or the next one begins; their memory is used again
  * once nobody holds them. */
@@ -22,7 +22,8 @@
 typedef struct xci_planned_part {
     uint64_t payload_bytes;
     uint64_t end;     /* the first group behind it */
-    uint64_t to_copy; /* of its groups, by workers in a loop */
+    uint64_t to_copy; /* of its groups; of an open part, 0 less those that are copied */
+    bool hashed;
     xci_part part;
     xci_blob *blob;
 } xci_planned_part;
@@ -36,17 +37,16 @@ typedef struct xci_parts {
     uint64_t count, capacity_bytes;
     uint64_t hashed;       /* of these */
     xci_planned_part open; /* takes groups until it is large enough */
-    uint64_t open_first;   /* the first group that it may have */
     uint64_t open_room;    /* of its blob */
     uint8_t **places;      /* where each group's record goes; NULL: it has none */
     uint64_t next_group;   /* the first that has no place yet */
     uint64_t copied;       /* groups before it are at their places, or a worker copies them */
     uint64_t copying;      /* the part that worker's group is of */
+    uint64_t likely_bytes; /* of the first part, by the version before */
     /* of a loop whose workers follow */
     pthread_mutex_t lock;
-    uint8_t *whole;       /* for each group, whether it is */
-    uint64_t whole_end;   /* the first that is not */
-    uint64_t whole_bytes; /* of groups before it that have no place yet */
+    uint8_t *whole; /* for each group, whether it is */
+    uint64_t runs;  /* that are being copied */
 } xci_parts;
 
 xorcast_status xci_parts_open(xci_parts *parts, xci_shadow *shadow, xci_form form,

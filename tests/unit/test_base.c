@@ -338,6 +338,67 @@ static void test_kept_shares(void **state) {
     xorcast_context_destroy(context);
 }
 
+/* Of several that would do, the one that has been kept longest is taken: blocks of a version's
+ * parts become the same parts of a later one. */
+static void test_kept_in_order(void **state) {
+    (void)state;
+    const uint64_t large = UINT64_C(4) << 20;
+    xorcast_context *context = test_context(1);
+    void *memory[3], *again;
+    uint64_t share = 0;
+    xci_keep(context, &share, 4 * large);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(xci_allocate(context, large, &memory[i]), XORCAST_OK);
+    for (int i = 0; i < 3; i++)
+        xci_release(context, memory[i]);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(xci_allocate(context, large, &again), XORCAST_OK);
+        assert_ptr_equal(again, memory[i]);
+    }
+    for (int i = 0; i < 3; i++)
+        xci_release(context, memory[i]);
+    xci_keep(context, &share, 0);
+    xorcast_context_destroy(context);
+}
+
+static uint64_t most_asked;
+
+static void *ask(void *user, size_t bytes) {
+    (void)user;
+    most_asked = most_asked > bytes ? most_asked : bytes;
+    return malloc(bytes);
+}
+
+static void take_back(void *user, void *memory) {
+    (void)user;
+    free(memory);
+}
+
+/* The system's large blocks begin in a huge page, and not where weights do; a caller's allocator is
+ * asked for little more than is needed. */
+static void test_large_blocks(void **state) {
+    (void)state;
+    const uint64_t large = UINT64_C(5) << 20, page = UINT64_C(2) << 20;
+    xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
+    xorcast_context *context = test_context(1);
+    void *memory;
+    assert_int_equal(xci_allocate(context, large, &memory), XORCAST_OK);
+    assert_in_range((uintptr_t)memory % page, 64, 4095);
+    memset(memory, 1, large);
+    xci_release(context, memory);
+    xorcast_context_destroy(context);
+
+    options.threads = 1;
+    options.allocate = ask;
+    options.release = take_back;
+    assert_int_equal(xorcast_context_create(&options, &context), XORCAST_OK);
+    assert_int_equal(xci_allocate(context, large, &memory), XORCAST_OK);
+    assert_in_range(most_asked, large, large + 128);
+    memset(memory, 1, large);
+    xci_release(context, memory);
+    xorcast_context_destroy(context);
+}
+
 static void test_allocations(void **state) {
     (void)state;
     xorcast_context *context = test_context(1);
@@ -744,6 +805,8 @@ int main(void) {
         cmocka_unit_test(test_limit_and_high_water),
         cmocka_unit_test(test_kept_blocks),
         cmocka_unit_test(test_kept_shares),
+        cmocka_unit_test(test_kept_in_order),
+        cmocka_unit_test(test_large_blocks),
         cmocka_unit_test(test_allocations),
         cmocka_unit_test(test_arena),
         cmocka_unit_test(test_kept_blob_is_its_keepers),
