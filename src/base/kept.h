@@ -31,8 +31,8 @@ static inline uint64_t xci_kept_total(uint64_t bytes) {
     return bytes + bytes / 8;
 }
 /* The smallest of at least `bytes` and at most a quarter more, or NULL. Of several the one that has
- * been kept longest: what a version's parts leave becomes the same parts of a later one, so that the
- * last part, which is seldom full, always finds memory that was as full. */
+ * been kept longest: what a version's parts leave becomes the same parts of a later one, so that
+ * the last, which is seldom full, finds memory that was as full. */
 void *xci_kept_take(xci_kept *kept, uint64_t bytes);
 /* False: there is no room, the block stays the caller's. */
 bool xci_kept_put(xci_kept *kept, void *memory, uint64_t bytes);
