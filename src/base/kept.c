@@ -58,7 +58,7 @@ bool xci_kept_put(xci_kept *kept, void *memory, uint64_t bytes) {
     if (bytes < XCI_KEPT_MIN_BYTES)
         return false;
     pthread_mutex_lock(&kept->lock);
-    const bool room = kept->bytes <= kept->limit && bytes <= kept->limit - kept->bytes;
+    const bool room = bytes <= kept->limit;
     if (room) {
         xci_kept_block *block = memory;
         *block = (xci_kept_block){kept->first, bytes};
@@ -78,9 +78,14 @@ void xci_kept_allow(xci_kept *kept, uint64_t *share, uint64_t bytes) {
 }
 
 void *xci_kept_shrink(xci_kept *kept, bool all) {
+    void *memory = NULL;
     pthread_mutex_lock(&kept->lock);
-    const bool some = kept->bytes > (all ? 0 : kept->limit);
-    void *memory = some ? unlink_block(kept, &kept->first) : NULL;
+    if (kept->bytes > (all ? 0 : kept->limit)) {
+        xci_kept_block **last = &kept->first;
+        while ((*last)->next != NULL)
+            last = &(*last)->next;
+        memory = unlink_block(kept, last);
+    }
     pthread_mutex_unlock(&kept->lock);
     return memory;
 }

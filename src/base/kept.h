@@ -1,6 +1,6 @@
 /* Large blocks of memory that were released and wait for the next large allocation: memory taken
- * from the system anew costs more than filling it. Holds no more than its limit, the sum of the
- * shares of all that asked for some, 0 at first. Owns what it holds until it is taken; does not
+ * from the system anew costs more than filling it. Its limit is the sum of the shares of all that
+ * asked for some, 0 at first. Owns what it holds until it is taken; does not
  * know where it came from. Any thread. */
 #ifndef XCI_KEPT_H
 #define XCI_KEPT_H
@@ -34,12 +34,14 @@ static inline uint64_t xci_kept_total(uint64_t bytes) {
  * been kept longest: what a version's parts leave becomes the same parts of a later one, so that
  * the last, which is seldom full, finds memory that was as full. */
 void *xci_kept_take(xci_kept *kept, uint64_t bytes);
-/* False: there is no room, the block stays the caller's. */
+/* False: it alone is more than the limit, and stays the caller's. Else the caller frees what is too
+ * much now (shrink). */
 bool xci_kept_put(xci_kept *kept, void *memory, uint64_t bytes);
 /* Sets one holder's share of the limit; `*share` is what it was, 0 at first. */
 void xci_kept_allow(xci_kept *kept, uint64_t *share, uint64_t bytes);
-/* A block for the caller to free: any with `all`, else one as long as more than the limit is held.
- * NULL: there is none. */
+/* The block kept longest, for the caller to free: with `all`, or as long as more than the limit is
+ * held. NULL: there is none. What nobody takes goes first: sizes change, and old ones would fill
+ * the limit for ever. */
 void *xci_kept_shrink(xci_kept *kept, bool all);
 
 #endif

@@ -165,7 +165,9 @@ void xci_release(xorcast_context *context, void *memory) {
     if (memory == NULL)
         return;
     xci_shared *shared = context->shared->account;
-    if (!xci_kept_put(&shared->kept, memory, header_of(memory)->bytes))
+    if (xci_kept_put(&shared->kept, memory, header_of(memory)->bytes))
+        (void)shrink_kept(context, false);
+    else
         free_block(shared, memory);
 }
 

@@ -103,8 +103,11 @@ static xorcast_status make_room(xci_parts *parts, uint64_t bytes, uint64_t expec
      * than is known, and memory of one size is soon used again. */
     uint64_t likely = xci_max(open->part.bytes + expected, 2 * parts->open_room);
     likely = parts->count > 0 ? XCI_PART_ROOM : xci_max(likely, parts->likely_bytes);
-    const uint64_t room = xci_max(needed, xci_min(likely, XCI_PART_ROOM));
-    TRY(xci_blob_create(context_of(parts), room, &blob));
+    uint64_t room = xci_max(needed, xci_min(likely, XCI_PART_ROOM));
+    if (xci_blob_create(context_of(parts), room, &blob) < 0) {
+        room = needed; /* no version fails for what is only likely */
+        TRY(xci_blob_create(context_of(parts), room, &blob));
+    }
     if (parts->side != NULL)
         blob->side = xci_device_side_refer(parts->side);
     if (open->blob != NULL) {
@@ -122,8 +125,7 @@ static const xci_written *written_of(const xci_parts *parts, uint64_t group) {
     return ahead->record.block_count > 0 ? &ahead->written[parts->form] : NULL;
 }
 
-/* Gives the next group its place. The same cuts as a delta writer makes of the records one by one.
- */
+/* Gives the next group its place; cuts as a delta writer does that gets one record at a time. */
 static xorcast_status plan_group(xci_parts *parts, uint64_t expected) {
     const xci_written *written = written_of(parts, parts->next_group);
     xci_planned_part *open = &parts->open;

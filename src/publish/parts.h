@@ -61,7 +61,7 @@ xorcast_status xci_parts_follow(xci_parts *parts, uint64_t group);
 /* Copies those that have places until there are none: for workers that have nothing else to do. */
 void xci_parts_catch_up(xci_parts *parts);
 
-/* Groups up to `end` are whole: they get places. All groups that had one before are copied. */
+/* Groups up to `end` are whole: they get places. Between loops. */
 xorcast_status xci_parts_plan(xci_parts *parts, uint64_t end);
 /* Copies all groups that have places. Between loops. */
 xorcast_status xci_parts_copy(xci_parts *parts);

@@ -302,9 +302,10 @@ static void drop_objects(publication *p) {
     }
 }
 
-/* Memory that parts like those of this version take. */
+/* Memory that parts like those of this version take: the last, or only, one may have room for as
+ * much as any. */
 static uint64_t room_of(const publication *p) {
-    return xci_kept_total(p->manifest.info.delta_bytes) + (p->part_count > 1 ? XCI_PART_ROOM : 0);
+    return xci_kept_total(p->manifest.info.delta_bytes) + XCI_PART_ROOM;
 }
 
 /* Everything that can fail comes before the version is in the log; from then on it is published. */

@@ -72,17 +72,22 @@ typedef struct trainer {
     xci_peer *peer;
 } trainer;
 
-static void open_trainer(trainer *t, uint32_t threads, const xorcast_encoding *encoding) {
+static void open_trainer_in(trainer *t, xorcast_context *context, uint64_t log_bytes,
+                            const xorcast_encoding *encoding) {
     xorcast_publisher_options options = XORCAST_PUBLISHER_OPTIONS_INIT;
     options.encoding = *encoding;
     options.run = "run";
-    options.log_bytes = UINT64_C(1) << 30;
+    options.log_bytes = log_bytes;
     make_weights(&t->weights);
-    t->context = test_context(threads);
+    t->context = context;
     t->bundle = model_bundle(t->context, &t->weights, CHUNK, 1);
     must(t->context, xorcast_publisher_open(t->bundle, "inproc:parts", &options, &t->publisher));
     must(t->context, xci_link_find(t->context, "inproc:parts", &t->link));
     must(t->context, t->link->peer_open(t->context, "inproc:parts", false, UINT64_MAX, &t->peer));
+}
+
+static void open_trainer(trainer *t, uint32_t threads, const xorcast_encoding *encoding) {
+    open_trainer_in(t, test_context(threads), UINT64_C(1) << 30, encoding);
 }
 
 static void close_trainer(trainer *t) {
@@ -236,6 +241,87 @@ static void test_uneven_versions(void **state) {
         publish_uneven(threads);
 }
 
+/* ---- Memory of parts ---- */
+
+static uint64_t large_blocks; /* that were ever asked for */
+
+static void *ask(void *user, size_t bytes) {
+    (void)user;
+    large_blocks += bytes >= 1 << 20;
+    return aligned_alloc(64, (bytes + 63) / 64 * 64);
+}
+
+static void take_back(void *user, void *memory) {
+    (void)user;
+    free(memory);
+}
+
+static xorcast_status publish_next(trainer *t, uint64_t step) {
+    xorcast_status status = xorcast_publisher_begin(t->publisher, step);
+    if (status == XORCAST_OK)
+        status = xorcast_publisher_put(t->publisher, 0, NULL, NULL);
+    return status == XORCAST_OK ? xorcast_publisher_finish(t->publisher, NULL) : status;
+}
+
+/* What a version of one part or two leaves is soon the next one's, also after others that were much
+ * larger or smaller. */
+static void test_memory_is_used_again(void **state) {
+    (void)state;
+    static const uint64_t strides[] = {20, 4, 40, 12, 6};
+    xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
+    xorcast_encoding encoding = XORCAST_ENCODING_INIT;
+    xorcast_context *context;
+    trainer t;
+    uint64_t step = 0;
+    options.threads = 1;
+    options.allocate = ask;
+    options.release = take_back;
+    encoding.second_pass = 1;
+    assert_int_equal(xorcast_context_create(&options, &context), XORCAST_OK);
+    open_trainer_in(&t, context, 1, &encoding);
+    for (uint32_t s = 0; s < sizeof strides / sizeof *strides; s++)
+        for (uint32_t i = 0; i < 8; i++) {
+            const uint64_t before = large_blocks;
+            change(&t.weights, ++step, strides[s]);
+            must(context, publish_next(&t, step));
+            if (i >= 4)
+                assert_int_equal(large_blocks, before);
+        }
+    close_trainer(&t);
+}
+
+/* A version of most of a part, then small ones; returns what the first took at most: when it is
+ * there that leaves less than another of its size. */
+static uint64_t publish_below(uint64_t limit) {
+    xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
+    xorcast_encoding encoding = XORCAST_ENCODING_INIT;
+    xorcast_context *context;
+    xorcast_publisher_stats stats;
+    trainer t;
+    options.threads = 1;
+    options.scratch_limit_bytes = limit;
+    encoding.second_pass = 1;
+    assert_int_equal(xorcast_context_create(&options, &context), XORCAST_OK);
+    open_trainer_in(&t, context, UINT64_C(1) << 30, &encoding);
+    change(&t.weights, 1, 24);
+    must(context, publish_next(&t, 1));
+    xorcast_publisher_get_stats(t.publisher, &stats);
+    assert_int_equal(stats.delta.part_count, 1);
+    assert_true(stats.memory.high_water_bytes - stats.memory.now_bytes < stats.delta.delta_bytes);
+    for (uint64_t step = 2; step < 5; step++) {
+        change(&t.weights, step, 100000);
+        must(context, publish_next(&t, step));
+    }
+    close_trainer(&t);
+    return stats.memory.high_water_bytes;
+}
+
+/* Room that a part may need is not what a version fails for. */
+static void test_likely_room(void **state) {
+    (void)state;
+    (void)publish_below(publish_below(0));
+}
+
 /* ---- Staging ---- */
 
 /* Flips a bit of a part: of its first record's head, or in the middle. */
@@ -308,10 +394,9 @@ static void test_first_damage_is_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_parts),
-        cmocka_unit_test(test_same_parts_of_other_codecs),
-        cmocka_unit_test(test_uneven_versions),
-        cmocka_unit_test(test_first_damage_is_named),
+        cmocka_unit_test(test_same_parts),      cmocka_unit_test(test_same_parts_of_other_codecs),
+        cmocka_unit_test(test_uneven_versions), cmocka_unit_test(test_memory_is_used_again),
+        cmocka_unit_test(test_likely_room),     cmocka_unit_test(test_first_damage_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -267,7 +267,7 @@ static void test_kept_blocks(void **state) {
     const uint64_t large = UINT64_C(4) << 20;
     xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
     xorcast_context *context;
-    void *a, *b, *c;
+    void *a, *b, *c, *last;
     uint64_t share = 0;
     options.threads = 1;
     options.scratch_limit_bytes = 16 << 20;
@@ -281,18 +281,24 @@ static void test_kept_blocks(void **state) {
     xci_keep(context, &share, large + large / 2);
     assert_int_equal(xci_allocate(context, large, &a), XORCAST_OK);
     assert_int_equal(xci_allocate(context, large, &b), XORCAST_OK);
-    memset(a, 2, large);
+    memset(b, 2, large);
+    last = b;
     xci_release(context, a);
-    xci_release(context, b); /* there is room for one of them */
+    xci_release(context, b); /* there is room for one of them: the other goes, as nobody took it */
     assert_int_equal(now_bytes(context), before + large);
     assert_int_equal(xci_allocate(context, large / 2, &b), XORCAST_OK); /* too small for it */
     assert_int_equal(now_bytes(context), before + large + large / 2);
     assert_int_equal(xci_allocate(context, large - large / 8, &c), XORCAST_OK);
-    assert_ptr_equal(c, a);
+    assert_ptr_equal(c, last);
     assert_int_equal(now_bytes(context), before + large + large / 2);
     memset(c, 3, large - large / 8);
     xci_release(context, c);
     xci_release(context, b);
+
+    /* more than may be kept: it goes, and what is kept stays */
+    assert_int_equal(xci_allocate(context, 2 * large, &b), XORCAST_OK);
+    xci_release(context, b);
+    assert_int_equal(now_bytes(context), before + large + large / 2);
 
     /* the limit is met by what is kept: it goes */
     assert_int_equal(xci_allocate(context, 15 << 20, &b), XORCAST_OK);
