@@ -84,7 +84,7 @@ void xci_seal_device_costs(xorcast_bundle *bundle) {
     const uint64_t batch = xci_max(BATCH_PAYLOAD, group) + BATCH_PINNED * blocks;
     const uint64_t shares = bundle->share_count;
     const uint64_t joining =
-        shares > 1 ? (shares + 1) * xci_max(JOIN_ROOM / (shares - 1), group) : 0;
+        shares > 1 ? (2 * shares + 1) * xci_max(JOIN_ROOM / (shares - 1), group) : 0;
     /* Of each device: what encodes, joins chunks and takes back; what stages and commits. */
     const uint64_t publisher = layout->chunk_count * DEVICE_CHUNK + 8 * piece + PIECE_SCRATCH +
                                group + BATCHES * own + SCAN_BYTES + 2 * small_bytes +

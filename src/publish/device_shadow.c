@@ -59,12 +59,13 @@ static xorcast_status copy_joined(xci_device_shadow *shadow, xci_device_join *jo
                                   uint64_t first, uint64_t end, const xci_join_source *sources) {
     xorcast_context *context = join->home->context;
     const xci_device *device = context->shared->device;
+    const xci_join_lot lot = {0, first};
     TRY(xci_device_join_reserve(join));
-    TRY(xci_device_join_run(join, first, first, end - first, sources));
+    TRY(xci_device_join_run(join, &lot, first, end - first, sources));
     for (uint64_t c = first; c < end; c++)
         XCI_DEVICE(context, "copy weights",
                    device->ops->copy(device->handle, shadow->homes[s].share.map->direct[c],
-                                     xci_device_join_place(join, first, c),
+                                     xci_device_join_place(join, &lot, c),
                                      xci_bundle_chunk_bytes(shadow->bundle, c), NULL));
     return xci_device_result(context, device->ops->stream_wait(device->handle, NULL),
                              "copy weights");

@@ -15,6 +15,8 @@
 #include "delta/device_scans.h"
 #include "delta/scan.h"
 #include "frame/about.h"
+#include "publish/device_encode.h"
+#include "publish/device_join.h"
 #include "ship/link.h"
 #include "support/device_model.h"
 #include "support/fake_device.h"
@@ -263,12 +265,16 @@ static void test_same_bytes(void **state) {
         options.encoding.old_weights = variant == 2 || variant == 5;
         options.encoding.second_pass = variant % 2;
         options.shadow_in_host = variant == 1 || variant == 3;
+        xci_device_join_limit(variant % 3 == 0); /* joined chunks come in several lots */
+        xci_device_encoder_limit(variant % 3 == 0); /* and do not fit */
         open_twins(&t, &options);
         publish_whole(&t, 1, 3000);
         publish_whole(&t, 2, 0);
         publish_whole(&t, 3, variant == 0 ? 700000 : 40);
         close_twins(&t);
     }
+    xci_device_join_limit(0);
+    xci_device_encoder_limit(0);
 }
 
 /* ---- What put takes ---- */
