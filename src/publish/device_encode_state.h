@@ -30,10 +30,10 @@ struct xci_device_encoder {
     xorcast_context *context;
     xci_pending *pending;
     xci_device_shadow *shadow;
-    uint32_t share;                              /* of the bundle, whose chunks it encodes */
-    const xci_device_encoder *const *siblings;   /* one for each share */
+    uint32_t share;                                     /* of the bundle, whose chunks it encodes */
+    const xci_device_encoder *const *siblings;          /* one for each share */
     void *compute, *sizes, *drain, *keep, *join_stream; /* streams, */
-    void *event, *computed, *settled, *gathered; /* and events between them */
+    void *event, *computed, *settled, *gathered;        /* and events between them */
     /* Beside `compute`, for every other piece whose groups the device writes: the end of one, with
      * little to do, is beside the beginning of the next. `apart`: neither waits for the other. */
     void *second;

@@ -170,8 +170,7 @@ static xorcast_status gather_home(const join_run *run, const uint8_t *packed) {
     const xci_device_join *join = run->join;
     const xci_device *device = join->home->context->shared->device;
     const uint32_t log2 = join->bundle->chunk_log2;
-    TRY(send_addresses(run, join->home, join->bounce.at, &join->pinned, &join->table,
-                       run->stream));
+    TRY(send_addresses(run, join->home, join->bounce.at, &join->pinned, &join->table, run->stream));
     if (packed == NULL)
         return gather(run, join->home, &join->table, run->stream);
     return xci_device_result(
@@ -247,8 +246,10 @@ static xorcast_status join_far(const join_run *run, const xorcast_bundle *share,
 xorcast_status xci_device_join_run(xci_device_join *join, const xci_join_lot *lot, uint64_t first,
                                    uint64_t count, const xci_join_source *sources) {
     const uint64_t inside = first - lot->base;
-    const join_run run = {join,   first,
-                          count,  inside,
+    const join_run run = {join,
+                          first,
+                          count,
+                          inside,
                           inside + lot->turn * join->most_chunks,
                           sources[join->home_index].stream};
     TRY(gather_home(&run, sources[join->home_index].packed));

@@ -18,6 +18,7 @@
 #include "publish/device_encode.h"
 #include "publish/device_join.h"
 #include "ship/link.h"
+#include "bundle/shares.h"
 #include "support/device_model.h"
 #include "support/fake_device.h"
 #include "support/expect_status.h"
@@ -255,6 +256,15 @@ static void publish_whole(twins *t, uint64_t step, uint32_t per_million) {
     same_version(t, step);
 }
 
+/* Columns that lie on both devices are at home on both, in turns. */
+static void check_homes(const xorcast_bundle *bundle) {
+    bool joined[2] = {false, false};
+    for (uint64_t c = 0; c < bundle->whole_chunk_count; c++)
+        if (xci_joined(bundle, c))
+            joined[xci_home(bundle, c)] = true;
+    assert_true(SHRINK > 1 || (joined[0] && joined[1]));
+}
+
 static void test_same_bytes(void **state) {
     (void)state;
     static const uint32_t codecs[] = {0, XORCAST_CODEC_GAP, XORCAST_CODEC_AUTO, XORCAST_CODEC_RAW};
@@ -268,6 +278,7 @@ static void test_same_bytes(void **state) {
         xci_device_join_limit(variant % 3 == 0); /* joined chunks come in several lots */
         xci_device_encoder_limit(variant % 3 == 0); /* and do not fit */
         open_twins(&t, &options);
+        check_homes(t.both.bundle[1]);
         publish_whole(&t, 1, 3000);
         publish_whole(&t, 2, 0);
         publish_whole(&t, 3, variant == 0 ? 700000 : 40);

@@ -475,12 +475,19 @@ static void test_plugins(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_about),      cmocka_unit_test(test_beside),
-        cmocka_unit_test(test_owner),      cmocka_unit_test(test_order),
-        cmocka_unit_test(test_move_cut),   cmocka_unit_test(test_copy_many), cmocka_unit_test(test_join_many),
-        cmocka_unit_test(test_account),    cmocka_unit_test(test_arena),
-        cmocka_unit_test(test_plugins),    cmocka_unit_test(test_caller_memory),
-        cmocka_unit_test(test_rates),      cmocka_unit_test(test_default_stream_of_two),
+        cmocka_unit_test(test_about),
+        cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_owner),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_move_cut),
+        cmocka_unit_test(test_copy_many),
+        cmocka_unit_test(test_join_many),
+        cmocka_unit_test(test_account),
+        cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_plugins),
+        cmocka_unit_test(test_caller_memory),
+        cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_default_stream_of_two),
         cmocka_unit_test(test_arena_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
