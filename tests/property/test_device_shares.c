@@ -61,7 +61,7 @@ typedef struct about_tensor {
 /* Odd sizes, empty and small ones; groups of one device and of both. */
 static const about_tensor abouts[] = {
     {"a.large", "BF16", 2, BIG(1500), 801, HERE}, {"b.large", "BF16", 2, BIG(1403), 999, THERE},
-    {"c.rows", "BF16", 2, BIG(1200), 1004, ROWS}, {"d.columns", "U8", 1, BIG(640), 2048, COLUMNS},
+    {"c.rows", "BF16", 2, BIG(1200), 1004, ROWS}, {"d.columns", "U8", 1, BIG(2000), 2048, COLUMNS},
     {"e.next", "F32", 4, BIG(300), 1000, THERE},  {"f.small", "F32", 4, 1, 3, HERE},
     {"g.small", "F32", 4, 1, 5, THERE},           {"h.empty", "BF16", 2, 0, 7, HERE},
     {"i.small.rows", "U8", 1, 100, 16, ROWS},     {"j.odd", "U8", 1, 1, 70001, THERE},
@@ -275,7 +275,7 @@ static void test_same_bytes(void **state) {
         options.encoding.old_weights = variant == 2 || variant == 5;
         options.encoding.second_pass = variant % 2;
         options.shadow_in_host = variant == 1 || variant == 3;
-        xci_device_join_limit(variant % 3 == 0); /* joined chunks come in several lots */
+        xci_device_join_limit(variant % 3 == 0);    /* joined chunks come in several lots */
         xci_device_encoder_limit(variant % 3 == 0); /* and do not fit */
         open_twins(&t, &options);
         check_homes(t.both.bundle[1]);
