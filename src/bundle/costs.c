@@ -31,7 +31,7 @@
 #define OWN_BATCH (UINT64_C(6) << 20)        /* of blocks that are applied at once */
 #define ENGINE_WINDOW (UINT64_C(33) << 20)   /* masks, where there is a Decompression Engine */
 #define SCAN_BYTES (UINT64_C(1) << 20)
-#define JOIN_ROOM (UINT64_C(17) << 20) /* of a lot of joined chunks, to all other devices */
+#define JOIN_ROOM (UINT64_C(33) << 20) /* of a lot of joined chunks, to all other devices */
 #define DEVICE_ROUNDING UINT64_C(65536)
 #define DEVICE_TENSOR 96u /* alignment in the shadow, copies of a small one */
 #define SHARE_TENSOR 256u /* of a share and of its shadow: tensors, and a run of each */

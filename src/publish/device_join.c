@@ -3,7 +3,7 @@
 
 #include "base/bytes.h"
 
-#define LOT_BYTES (UINT64_C(16) << 20)
+#define LOT_BYTES (UINT64_C(32) << 20)
 #define MOVE_LOG2 15u /* bytes that one thread block moves: all of them are under way at once */
 
 static atomic_uint_fast64_t lot_limit = LOT_BYTES;

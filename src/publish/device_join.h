@@ -3,7 +3,7 @@
  * device to device, and joined by XOR: where a device has no bytes it gathers zeros.
  *
  * Owns the buffers, which are made when they are needed first. Two lots of chunks take turns in
- * them, each of 16 MiB (less where there are more than two devices), or a group: one is brought
+ * them, each of 32 MiB (less where there are more than two devices), or a group: one is brought
  * while the other one is encoded. */
 #ifndef XCI_DEVICE_JOIN_H
 #define XCI_DEVICE_JOIN_H
