@@ -20,7 +20,7 @@
 #include "backend/cuda/cuda_kernels.h"
 #include "base/context.h"
 
-#define XCI_DEVICE_ABI 4u /* of the table and of the structures that go through it */
+#define XCI_DEVICE_ABI 5u /* of the table and of the structures that go through it */
 
 typedef struct xci_device_about {
     char name[64];
@@ -98,9 +98,12 @@ typedef struct xci_device_ops {
     int (*copy_now)(void *device, void *to, const void *from, uint64_t bytes);
     /* From memory of another device of the same table, or of this one; `stream` is of `device`. All
      * addresses and sizes are multiples of 16. `moves` lie in pinned memory, and stay as they are
-     * until the work is done. */
+     * until the work is done. Each has threads of its own, few: long stretches come in pieces of
+     * some 32 KiB. */
     int (*copy_peer_many)(void *device, void *from_device, const xci_cuda_move *moves,
                           uint64_t count, void *stream);
+    /* The same of memory of this device alone: what is moved is XORed into what is there. */
+    int (*join_many)(void *device, const xci_cuda_move *moves, uint64_t count, void *stream);
     int (*fill)(void *device, void *to, uint8_t value, uint64_t bytes, void *stream);
 
     /* One batch for the Decompression Engine. `jobs` stay as they are until the work is done. After

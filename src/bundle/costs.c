@@ -31,7 +31,7 @@
 #define OWN_BATCH (UINT64_C(6) << 20)        /* of blocks that are applied at once */
 #define ENGINE_WINDOW (UINT64_C(33) << 20)   /* masks, where there is a Decompression Engine */
 #define SCAN_BYTES (UINT64_C(1) << 20)
-#define JOIN_ROOM (UINT64_C(17) << 20) /* of joined chunks, to all other devices */
+#define JOIN_ROOM (UINT64_C(33) << 20) /* of a lot of joined chunks, to all other devices */
 #define DEVICE_ROUNDING UINT64_C(65536)
 #define DEVICE_TENSOR 96u /* alignment in the shadow, copies of a small one */
 #define SHARE_TENSOR 256u /* of a share and of its shadow: tensors, and a run of each */
@@ -83,8 +83,9 @@ void xci_seal_device_costs(xorcast_bundle *bundle) {
     const uint64_t blocks = BATCH_BLOCKS + bundle->group_chunks_max;
     const uint64_t batch = xci_max(BATCH_PAYLOAD, group) + BATCH_PINNED * blocks;
     const uint64_t shares = bundle->share_count;
+    /* Two lots in the bounce buffer and in each room, and one that is staged. */
     const uint64_t joining =
-        shares > 1 ? (shares + 1) * xci_max(JOIN_ROOM / (shares - 1), group) : 0;
+        shares > 1 ? (2 * shares + 1) * xci_max(JOIN_ROOM / (shares - 1), group) : 0;
     /* Of each device: what encodes, joins chunks and takes back; what stages and commits. */
     const uint64_t publisher = layout->chunk_count * DEVICE_CHUNK + 8 * piece + PIECE_SCRATCH +
                                group + BATCHES * own + SCAN_BYTES + 2 * small_bytes +

@@ -115,10 +115,10 @@ static xorcast_status open_share(xorcast_bundle *bundle, int32_t number) {
 
 /* ---- Homes ---- */
 
+#define STRETCH_GROUPS UINT64_C(8) /* pieces of a put are about as long */
+
 typedef struct finding {
     const device_list *devices;
-    uint64_t first;    /* offset of the first byte that was seen */
-    uint32_t home;     /* where it lies */
     uint64_t counting; /* bits of the shares that have bytes which count, */
     uint64_t holding;  /* and that have any */
 } finding;
@@ -127,23 +127,29 @@ static void find_span(void *user, const xci_span *span) {
     finding *f = user;
     const uint32_t index = index_of(f->devices, span->region->device);
     f->holding |= UINT64_C(1) << index;
-    if (span->region->replica)
-        return;
-    if (f->counting == 0 || span->offset < f->first) {
-        f->first = span->offset;
-        f->home = index;
-    }
-    f->counting |= UINT64_C(1) << index;
+    if (!span->region->replica)
+        f->counting |= UINT64_C(1) << index;
 }
 
-static uint8_t home_of(const xorcast_bundle *bundle, const xci_chunk *chunk,
+/* The share that has all bytes which count, or one of those that have some, which take turns: all
+ * devices have as much to encode, and as much of the shadow. */
+static uint32_t choose_home(uint64_t counting, uint64_t group) {
+    if (counting == 0)
+        return 0;
+    for (uint64_t skip = group / STRETCH_GROUPS % (uint32_t)__builtin_popcountll(counting);
+         skip > 0; skip--)
+        counting &= counting - 1;
+    return (uint32_t)__builtin_ctzll(counting);
+}
+
+static uint8_t home_of(const xorcast_bundle *bundle, const xci_chunk *chunk, uint64_t group,
                        const device_list *devices) {
     finding f = {.devices = devices};
     if (!chunk->packed)
         xci_spans(&bundle->tensors[chunk->tensor], chunk->offset, chunk->bytes, find_span, &f);
     for (uint32_t i = 0; i < chunk->tensor_count; i++)
         xci_spans(&bundle->tensors[chunk->tensors[i]], 0, chunk->places[i].bytes, find_span, &f);
-    const uint32_t home = chunk->packed ? 0 : f.home;
+    const uint32_t home = chunk->packed ? 0 : choose_home(f.counting, group);
     const bool joined = (f.counting & ~(UINT64_C(1) << home)) != 0;
     const bool shared = (f.holding & (f.holding - 1)) != 0;
     return (uint8_t)(home << 2 | (uint32_t)shared << 1 | joined);
@@ -159,9 +165,11 @@ static xorcast_status find_homes(xorcast_bundle *bundle, const device_list *devi
     bundle->locals = memory;
     TRY(xci_allocate_array(bundle->context, devices->count, sizeof *bundle->home_counts, &memory));
     bundle->home_counts = memory;
-    for (uint64_t c = 0; c < chunk_count; c++) {
+    for (uint64_t c = 0, group = 0; c < chunk_count; c++) {
+        while (bundle->group_first[group + 1] <= c)
+            group++;
         xci_bundle_chunk_places(bundle, c, &chunk);
-        bundle->homes[c] = home_of(bundle, &chunk, devices);
+        bundle->homes[c] = home_of(bundle, &chunk, group, devices);
         bundle->locals[c] = bundle->home_counts[xci_home(bundle, c)]++;
     }
     return XORCAST_OK;

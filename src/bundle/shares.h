@@ -4,9 +4,9 @@
  * context's device alone is its own and only share.
  *
  * Each chunk has a home: the share where a publisher encodes it and keeps its shadow. That is where
- * its first byte lies; of packed chunks, the first share. A chunk whose bytes lie on other devices
- * too, or only there, is joined at home. One that several shares hold, be it as a replica, is
- * shared. */
+ * its bytes lie; if they lie on several, these take turns, a stretch of groups each; of packed
+ * chunks, the first share. A chunk whose bytes lie on other devices too, or only there, is joined
+ * at home. One that several shares hold, be it as a replica, is shared. */
 #ifndef XCI_SHARES_H
 #define XCI_SHARES_H
 

@@ -73,11 +73,14 @@ static xorcast_status open_parts(xci_device_encoder *e) {
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->sizes));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->drain));
     XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->keep));
+    XCI_DEVICE(context, "make a stream", device->ops->stream_open(device->handle, &e->join_stream));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->event));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->computed));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->settled));
     XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->gathered));
-    XCI_DEVICE(context, "make an event", device->ops->event_open(device->handle, &e->joined_read));
+    for (uint32_t turn = 0; turn < XCI_JOIN_TURNS; turn++)
+        XCI_DEVICE(context, "make an event",
+                   device->ops->event_open(device->handle, &e->joined_read[turn]));
     TRY(xci_device_incoming_open(&e->incoming, bundle, e->share, e->shadow));
     TRY(xci_device_join_open(&e->join, bundle, e->share));
     TRY(xci_device_allocate(context, scratch, &e->scratch));
@@ -123,11 +126,13 @@ void xci_device_encoder_close(xci_device_encoder *e) {
     xci_stream_close(context, &e->sizes);
     xci_stream_close(context, &e->drain);
     xci_stream_close(context, &e->keep);
+    xci_stream_close(context, &e->join_stream);
     xci_event_close(context, &e->event);
     xci_event_close(context, &e->computed);
     xci_event_close(context, &e->settled);
     xci_event_close(context, &e->gathered);
-    xci_event_close(context, &e->joined_read);
+    for (uint32_t turn = 0; turn < XCI_JOIN_TURNS; turn++)
+        xci_event_close(context, &e->joined_read[turn]);
     for (unsigned i = 0; i < XCI_ENCODE_SLOTS; i++)
         xci_slot_close(&e->slots[i], context);
     xci_device_incoming_close(&e->incoming);
@@ -181,12 +186,14 @@ static xorcast_status come_to_rest(const xci_device_encoder *e) {
     const int sized = device->ops->stream_wait(device->handle, e->sizes);
     const int drained = device->ops->stream_wait(device->handle, e->drain);
     const int kept = device->ops->stream_wait(device->handle, e->keep);
+    const int joined = device->ops->stream_wait(device->handle, e->join_stream);
     if (computed != 0 || beside != 0 || sized != 0)
         xci_device_shadow_lose(e->shadow);
     XCI_DEVICE(e->context, "encode weights", computed);
     XCI_DEVICE(e->context, "encode weights", beside);
     XCI_DEVICE(e->context, "copy results", sized);
     XCI_DEVICE(e->context, "copy blocks", drained);
+    XCI_DEVICE(e->context, "join weights", joined);
     return xci_device_result(e->context, kept, "align blocks");
 }
 
@@ -220,7 +227,8 @@ static xorcast_status take_back(xci_device_encoder *e) {
 
 xorcast_status xci_device_encoder_rest(xci_device_encoder *e, bool failed) {
     const xorcast_status rested = come_to_rest(e);
-    xci_device_unplace(e);
+    for (uint32_t turn = 0; turn < XCI_JOIN_TURNS; turn++)
+        xci_device_unplace(e, turn);
     if (failed)
         (void)take_back(e);
     return rested;
@@ -240,6 +248,8 @@ static xorcast_status begin_pieces(xci_device_encoder *e, void *ready, bool all)
                device->ops->stream_after(device->handle, e->drain, e->event));
     XCI_DEVICE(e->context, "order two streams",
                device->ops->stream_after(device->handle, e->second, e->event));
+    XCI_DEVICE(e->context, "order two streams",
+               device->ops->stream_after(device->handle, e->join_stream, e->event));
     e->apart = true;
     TRY(xci_device_incoming_gather(&e->incoming, all, e->drain));
     XCI_DEVICE(e->context, "mark a stream",

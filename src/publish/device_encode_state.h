@@ -30,10 +30,10 @@ struct xci_device_encoder {
     xorcast_context *context;
     xci_pending *pending;
     xci_device_shadow *shadow;
-    uint32_t share;                              /* of the bundle, whose chunks it encodes */
-    const xci_device_encoder *const *siblings;   /* one for each share */
-    void *compute, *sizes, *drain, *keep;        /* streams, */
-    void *event, *computed, *settled, *gathered; /* and events between them */
+    uint32_t share;                                     /* of the bundle, whose chunks it encodes */
+    const xci_device_encoder *const *siblings;          /* one for each share */
+    void *compute, *sizes, *drain, *keep, *join_stream; /* streams, */
+    void *event, *computed, *settled, *gathered;        /* and events between them */
     /* Beside `compute`, for every other piece whose groups the device writes: the end of one, with
      * little to do, is beside the beginning of the next. `apart`: neither waits for the other. */
     void *second;
@@ -43,9 +43,12 @@ struct xci_device_encoder {
                                 * for each of these two streams where they are apart */
     xci_device_side *side;     /* where blocks stay until the next version, or NULL; not owned */
     bool moves;                /* encode moves the shadow */
-    xci_device_join join;      /* scattered chunks, */
-    xci_range_span joined;     /* which ranges', if there are any */
-    void *joined_read;         /* an event: they are encoded */
+    /* Scattered chunks, which are brought on a stream of their own; whose turn is next; and of each
+     * turn, which ranges are there, if any are, and an event: they are encoded. */
+    xci_device_join join;
+    uint32_t turn;
+    xci_range_span joined[XCI_JOIN_TURNS];
+    void *joined_read[XCI_JOIN_TURNS];
     xci_encode_slot slots[XCI_ENCODE_SLOTS];
     uint64_t launched, received, booked; /* pieces of the put; slots go round */
     uint64_t capacity, most_chunks;      /* of a piece */

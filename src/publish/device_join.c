@@ -3,12 +3,19 @@
 
 #include "base/bytes.h"
 
-#define ROOM_BYTES (UINT64_C(16) << 20)
+#define LOT_BYTES (UINT64_C(32) << 20)
+#define MOVE_LOG2 15u /* bytes that one thread block moves: all of them are under way at once */
+
+static atomic_uint_fast64_t lot_limit = LOT_BYTES;
+
+void xci_device_join_limit(uint64_t bytes) {
+    atomic_store(&lot_limit, bytes != 0 ? bytes : LOT_BYTES);
+}
 
 /* A device lends each other home a room: all together as much as to one. */
 static uint64_t chunks_for(const xorcast_bundle *bundle) {
     const uint64_t others = xci_max(bundle->share_count, 2) - 1;
-    const uint64_t chunks = (ROOM_BYTES / others) >> bundle->chunk_log2;
+    const uint64_t chunks = (atomic_load(&lot_limit) / others) >> bundle->chunk_log2;
     return xci_max(bundle->group_chunks_max, xci_min(chunks, bundle->layout.chunk_count));
 }
 
@@ -29,7 +36,7 @@ void xci_device_join_close(xci_device_join *join) {
     xorcast_context *context = join->home->context;
     xci_device_release(context, &join->bounce);
     xci_device_release(context, &join->staging);
-    xci_device_release(context, &join->tables);
+    xci_device_release(context, &join->table);
     xci_pinned_release(context, &join->pinned);
     for (uint32_t s = 0; join->far != NULL && s < join->bundle->share_count; s++) {
         xci_join_far *far = &join->far[s];
@@ -43,31 +50,40 @@ void xci_device_join_close(xci_device_join *join) {
     *join = (xci_device_join){0};
 }
 
-/* ---- Tables: addresses of chunks, then blocks ---- */
+/* ---- Tables: addresses of chunks, then moves ---- */
 
 static uint64_t addresses_bytes(const xci_device_join *join) {
-    return xci_round_up(join->most_chunks * sizeof(uint8_t *), 64);
+    return xci_round_up(XCI_JOIN_TURNS * join->most_chunks * sizeof(uint8_t *), 64);
 }
 
 static uint8_t **addresses_in(const xci_device_memory *table) {
     return (uint8_t **)(void *)table->at;
 }
 
-static xci_cuda_block *blocks_in(const xci_device_join *join, const xci_device_memory *tables) {
-    return (xci_cuda_block *)(void *)(tables->at + addresses_bytes(join));
+/* Of a lot, or of as many chunks. */
+static uint64_t lot_bytes(const xci_device_join *join) {
+    return join->most_chunks << join->bundle->chunk_log2;
 }
 
-/* Of what a share lends: addresses, then a copy for each stretch of chunks. */
+/* Chunks are moved whole, or in this many pieces. */
+static uint32_t move_log2(const xci_device_join *join) {
+    return join->bundle->chunk_log2 < MOVE_LOG2 ? join->bundle->chunk_log2 : MOVE_LOG2;
+}
+
+static uint64_t moves_of(const xci_device_join *join, uint64_t chunks) {
+    return chunks << (join->bundle->chunk_log2 - move_log2(join));
+}
+
+static uint64_t turns_moves(const xci_device_join *join) {
+    return moves_of(join, XCI_JOIN_TURNS * join->most_chunks);
+}
+
 static uint64_t far_pinned_bytes(const xci_device_join *join) {
-    return addresses_bytes(join) + join->most_chunks * sizeof(xci_cuda_move);
+    return addresses_bytes(join) + 2 * turns_moves(join) * sizeof(xci_cuda_move);
 }
 
 static xci_cuda_move *moves_in(const xci_device_join *join, const xci_device_memory *pinned) {
     return (xci_cuda_move *)(void *)(pinned->at + addresses_bytes(join));
-}
-
-static uint64_t room_bytes(const xci_device_join *join) {
-    return join->most_chunks << join->bundle->chunk_log2;
 }
 
 /* Pinned memory is of the same size whenever it is there. */
@@ -78,17 +94,16 @@ static xorcast_status reserve_pinned(xorcast_context *context, xci_device_memory
 
 xorcast_status xci_device_join_reserve(xci_device_join *join) {
     xorcast_context *context = join->home->context;
-    const uint64_t tables = addresses_bytes(join) + join->most_chunks * sizeof(xci_cuda_block);
-    TRY(xci_device_reserve(context, &join->bounce, room_bytes(join)));
-    TRY(xci_device_reserve(context, &join->tables, tables));
-    return reserve_pinned(context, &join->pinned, tables);
+    TRY(xci_device_reserve(context, &join->bounce, XCI_JOIN_TURNS * lot_bytes(join)));
+    TRY(xci_device_reserve(context, &join->table, addresses_bytes(join)));
+    return reserve_pinned(context, &join->pinned, addresses_bytes(join));
 }
 
 static xorcast_status reserve_far(xci_device_join *join, xci_join_far *far,
                                   xorcast_context *context) {
     const xci_device *device = context->shared->device;
-    TRY(xci_device_reserve(join->home->context, &join->staging, room_bytes(join) + 64));
-    TRY(xci_device_reserve(context, &far->room, room_bytes(join)));
+    TRY(xci_device_reserve(join->home->context, &join->staging, lot_bytes(join)));
+    TRY(xci_device_reserve(context, &far->room, XCI_JOIN_TURNS * lot_bytes(join)));
     TRY(xci_device_reserve(context, &far->table, addresses_bytes(join)));
     TRY(reserve_pinned(context, &far->pinned, far_pinned_bytes(join)));
     if (far->event == NULL)
@@ -96,8 +111,10 @@ static xorcast_status reserve_far(xci_device_join *join, xci_join_far *far,
     return XORCAST_OK;
 }
 
-uint8_t *xci_device_join_place(const xci_device_join *join, uint64_t base, uint64_t chunk) {
-    return join->bounce.at + ((chunk - base) << join->bundle->chunk_log2);
+uint8_t *xci_device_join_place(const xci_device_join *join, const xci_join_lot *lot,
+                               uint64_t chunk) {
+    return join->bounce.at + lot->turn * lot_bytes(join) +
+           ((chunk - lot->base) << join->bundle->chunk_log2);
 }
 
 bool xci_device_join_has(const xci_device_join *join, const uint8_t *address) {
@@ -105,12 +122,18 @@ bool xci_device_join_has(const xci_device_join *join, const uint8_t *address) {
            (uintptr_t)address - (uintptr_t)join->bounce.at < join->bounce.bytes;
 }
 
+bool xci_device_join_has_in(const xci_device_join *join, uint32_t turn, const uint8_t *address) {
+    return xci_device_join_has(join, address) &&
+           (uint64_t)(address - join->bounce.at) / lot_bytes(join) == turn;
+}
+
 /* ---- Joining ---- */
 
 typedef struct join_run {
     xci_device_join *join;
-    uint64_t first, count, index; /* index: of `first` from the base on */
-    void *stream;                 /* of the home */
+    uint64_t first, count;
+    uint64_t inside, index; /* of `first`: in its lot, and in the buffers of all turns */
+    void *stream;           /* of the home */
 } join_run;
 
 static const uint8_t *packed_at(const join_run *run, const uint8_t *packed) {
@@ -147,10 +170,9 @@ static xorcast_status gather_home(const join_run *run, const uint8_t *packed) {
     const xci_device_join *join = run->join;
     const xci_device *device = join->home->context->shared->device;
     const uint32_t log2 = join->bundle->chunk_log2;
-    TRY(send_addresses(run, join->home, join->bounce.at, &join->pinned, &join->tables,
-                       run->stream));
+    TRY(send_addresses(run, join->home, join->bounce.at, &join->pinned, &join->table, run->stream));
     if (packed == NULL)
-        return gather(run, join->home, &join->tables, run->stream);
+        return gather(run, join->home, &join->table, run->stream);
     return xci_device_result(
         join->home->context,
         device->ops->copy(device->handle, join->bounce.at + (run->index << log2),
@@ -165,79 +187,78 @@ static bool holds_any(const join_run *run, const xorcast_bundle *share) {
     return false;
 }
 
-/* Lists the chunks in the staging buffer as raw blocks of the home's grid. */
-static xorcast_status list_blocks(const join_run *run) {
+/* Moves of as many bytes as the run has; `moves`: of all turns. Returns the first. */
+static const xci_cuda_move *list_moves(const join_run *run, xci_cuda_move *moves,
+                                       const uint8_t *from, uint8_t *to) {
     const xci_device_join *join = run->join;
-    const xorcast_bundle *bundle = join->bundle;
-    const xci_device *device = join->home->context->shared->device;
-    xci_cuda_block *blocks = blocks_in(join, &join->pinned) + run->index;
-    for (uint64_t i = 0; i < run->count; i++)
-        blocks[i] = (xci_cuda_block){join->staging.at + ((run->index + i) << bundle->chunk_log2),
-                                     xci_bundle_chunk_bytes(bundle, run->first + i),
-                                     XORCAST_CODEC_RAW, run->first + i};
-    return xci_device_result(join->home->context,
-                             device->ops->copy(device->handle,
-                                               blocks_in(join, &join->tables) + run->index, blocks,
-                                               run->count * sizeof *blocks, run->stream),
-                             "copy a table");
+    const uint32_t log2 = move_log2(join);
+    moves += moves_of(join, run->index);
+    for (uint64_t i = 0; i < moves_of(join, run->count); i++)
+        moves[i] = (xci_cuda_move){from + (i << log2), to + (i << log2), UINT64_C(1) << log2};
+    return moves;
 }
 
-static xorcast_status join_blocks(const join_run *run) {
-    const xci_device_join *join = run->join;
-    const xci_device *device = join->home->context->shared->device;
-    /* As a table of all chunks, of which only these are looked up. */
-    const uintptr_t direct =
-        (uintptr_t)(addresses_in(&join->tables) + run->index) - run->first * sizeof(uint8_t *);
-    const xci_cuda_block_call call = {.grid = join->home->map->grid,
-                                      .places = {.direct = (uint8_t *const *)direct},
-                                      .blocks = blocks_in(join, &join->tables) + run->index,
-                                      .count = run->count};
-    return xci_device_result(join->home->context,
-                             device->ops->apply(device->handle, &call, run->stream),
-                             "join weights");
+/* Gathers what another share has of the chunks; *at_out: where that lies, when `far->event` comes
+ * on the home's stream. */
+static xorcast_status gather_far(const join_run *run, const xorcast_bundle *share,
+                                 const xci_join_far *far, const xci_join_source *source,
+                                 const uint8_t **at_out) {
+    const xci_device *device = share->context->shared->device;
+    const xci_device *home = run->join->home->context->shared->device;
+    if (source->packed != NULL) {
+        *at_out = packed_at(run, source->packed);
+    } else {
+        TRY(send_addresses(run, share, far->room.at, &far->pinned, &far->table, source->stream));
+        TRY(gather(run, share, &far->table, source->stream));
+        *at_out = far->room.at + (run->index << share->chunk_log2);
+    }
+    XCI_DEVICE(share->context, "mark a stream",
+               device->ops->event_record(device->handle, far->event, source->stream));
+    return xci_device_result(run->join->home->context,
+                             home->ops->stream_after(home->handle, run->stream, far->event),
+                             "order two streams");
 }
 
-/* Brings what another share has of the chunks to the staging buffer. */
-static xorcast_status fetch(const join_run *run, const xorcast_bundle *share, xci_join_far *far,
-                            const xci_join_source *source) {
+/* Adds what another share has of the chunks to those in the bounce buffer. */
+static xorcast_status join_far(const join_run *run, const xorcast_bundle *share,
+                               const xci_join_far *far, const xci_join_source *source) {
     const xci_device_join *join = run->join;
     const xci_device *device = share->context->shared->device;
     const xci_device *home = join->home->context->shared->device;
     const uint32_t log2 = join->bundle->chunk_log2;
-    xci_cuda_move *move = moves_in(join, &far->pinned) + run->index;
-    *move = (xci_cuda_move){far->room.at + (run->index << log2),
-                            join->staging.at + (run->index << log2), run->count << log2};
-    if (source->packed != NULL) {
-        move->from = packed_at(run, source->packed);
-    } else {
-        TRY(send_addresses(run, share, far->room.at, &far->pinned, &far->table, source->stream));
-        TRY(gather(run, share, &far->table, source->stream));
-    }
-    XCI_DEVICE(share->context, "mark a stream",
-               device->ops->event_record(device->handle, far->event, source->stream));
-    XCI_DEVICE(join->home->context, "order two streams",
-               home->ops->stream_after(home->handle, run->stream, far->event));
+    const uint64_t count = moves_of(join, run->count);
+    uint8_t *const staged = join->staging.at + (run->inside << log2);
+    xci_cuda_move *const moves = moves_in(join, &far->pinned);
+    const uint8_t *at;
+    TRY(gather_far(run, share, far, source, &at));
+    XCI_DEVICE(join->home->context, "copy weights from another device",
+               home->ops->copy_peer_many(home->handle, device->handle,
+                                         list_moves(run, moves, at, staged), count, run->stream));
     return xci_device_result(
         join->home->context,
-        home->ops->copy_peer_many(home->handle, device->handle, move, 1, run->stream),
-        "copy weights from another device");
+        home->ops->join_many(home->handle,
+                             list_moves(run, moves + turns_moves(join), staged,
+                                        join->bounce.at + (run->index << log2)),
+                             count, run->stream),
+        "join weights");
 }
 
-xorcast_status xci_device_join_run(xci_device_join *join, uint64_t base, uint64_t first,
+xorcast_status xci_device_join_run(xci_device_join *join, const xci_join_lot *lot, uint64_t first,
                                    uint64_t count, const xci_join_source *sources) {
-    const join_run run = {join, first, count, first - base, sources[join->home_index].stream};
-    bool listed = false;
+    const uint64_t inside = first - lot->base;
+    const join_run run = {join,
+                          first,
+                          count,
+                          inside,
+                          inside + lot->turn * join->most_chunks,
+                          sources[join->home_index].stream};
     TRY(gather_home(&run, sources[join->home_index].packed));
     for (uint32_t s = 0; s < join->bundle->share_count; s++) {
         const xorcast_bundle *share = join->bundle->shares[s];
         if (share == join->home || !holds_any(&run, share))
             continue;
         TRY(reserve_far(join, &join->far[s], share->context));
-        if (!listed)
-            TRY(list_blocks(&run));
-        listed = true;
-        TRY(fetch(&run, share, &join->far[s], &sources[s]));
-        TRY(join_blocks(&run));
+        TRY(join_far(&run, share, &join->far[s], &sources[s]));
     }
     return XORCAST_OK;
 }

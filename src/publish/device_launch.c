@@ -4,59 +4,70 @@
 #include "base/bytes.h"
 #include "publish/device_pieces.h"
 
-void xci_device_unplace(xci_device_encoder *e) {
-    for (uint64_t r = e->joined.first; r < e->joined.end; r++)
+void xci_device_unplace(xci_device_encoder *e, uint32_t turn) {
+    const xci_range_span ranges = e->joined[turn];
+    for (uint64_t r = ranges.first; r < ranges.end; r++)
         for (uint64_t c = e->ranges[r].first; c < e->ranges[r].end; c++)
-            if (xci_device_join_has(&e->join, *xci_chunk_place(e, c)))
+            if (xci_device_join_has_in(&e->join, turn, *xci_chunk_place(e, c)))
                 *xci_chunk_place(e, c) = xci_device_incoming_small(&e->incoming, c);
-    e->joined = (xci_range_span){0, 0};
+    e->joined[turn] = (xci_range_span){0, 0};
 }
 
-/* Gives scattered chunks of a piece a place in the bounce buffer, of which there is one. */
+/* Gives scattered chunks of a piece a place in the bounce buffer, where two pieces take turns. */
 static xorcast_status place_scattered(xci_device_encoder *e, xci_range_span ranges) {
     const xci_device *device = e->context->shared->device;
-    const uint64_t base = e->ranges[ranges.first].first;
-    if (e->joined.first < e->joined.end)
+    const xci_join_lot lot = {e->turn, e->ranges[ranges.first].first};
+    if (e->joined[lot.turn].first < e->joined[lot.turn].end)
         XCI_DEVICE(e->context, "encode weights",
-                   device->ops->event_wait(device->handle, e->joined_read));
-    xci_device_unplace(e);
+                   device->ops->event_wait(device->handle, e->joined_read[lot.turn]));
+    xci_device_unplace(e, lot.turn);
     TRY(xci_device_join_reserve(&e->join));
-    e->joined = ranges;
+    e->joined[lot.turn] = ranges;
     for (uint64_t r = ranges.first; r < ranges.end; r++)
         for (uint64_t c = e->ranges[r].first; c < e->ranges[r].end; c++)
             if (xci_chunk_scattered(e, c))
-                *xci_chunk_place(e, c) = xci_device_join_place(&e->join, base, c);
+                *xci_chunk_place(e, c) = xci_device_join_place(&e->join, &lot, c);
     return XORCAST_OK;
 }
 
-/* Small tensors of other devices are copied on their drain streams. */
+/* Small tensors are copied on the drain streams; this device's have been waited for. */
 static void list_sources(const xci_device_encoder *e, bool packed, xci_join_source *sources) {
     for (uint32_t s = 0; s < e->pending->bundle->share_count; s++) {
         const xci_device_encoder *one = e->siblings[s];
-        sources[s].stream = packed && one != e ? one->drain : one->compute;
+        sources[s].stream = packed && one != e ? one->drain : one->join_stream;
         sources[s].packed = packed ? one->incoming.small.at : NULL;
     }
 }
 
 /* What was placed, in runs of chunks that follow each other. */
-static xorcast_status gather_scattered(xci_device_encoder *e) {
-    const uint64_t base = e->ranges[e->joined.first].first;
+static xorcast_status gather_runs(xci_device_encoder *e) {
+    const xci_range_span ranges = e->joined[e->turn];
+    const xci_join_lot lot = {e->turn, e->ranges[ranges.first].first};
     xci_join_source sources[XCI_SHARES_MAX];
-    uint64_t first = base, count = 0;
-    list_sources(e, base >= e->pending->bundle->whole_chunk_count, sources);
-    for (uint64_t r = e->joined.first; r < e->joined.end; r++)
+    uint64_t first = lot.base, count = 0;
+    list_sources(e, lot.base >= e->pending->bundle->whole_chunk_count, sources);
+    for (uint64_t r = ranges.first; r < ranges.end; r++)
         for (uint64_t c = e->ranges[r].first; c < e->ranges[r].end; c++) {
-            if (!xci_device_join_has(&e->join, *xci_chunk_place(e, c)))
+            if (!xci_device_join_has_in(&e->join, lot.turn, *xci_chunk_place(e, c)))
                 continue;
             if (count > 0 && c != first + count)
-                TRY(xci_device_join_run(&e->join, base, first, count, sources));
+                TRY(xci_device_join_run(&e->join, &lot, first, count, sources));
             if (count == 0 || c != first + count) {
                 first = c;
                 count = 0;
             }
             count++;
         }
-    return count > 0 ? xci_device_join_run(&e->join, base, first, count, sources) : XORCAST_OK;
+    return count > 0 ? xci_device_join_run(&e->join, &lot, first, count, sources) : XORCAST_OK;
+}
+
+/* Scattered chunks are there when `stream` comes to what is put on it next. */
+static xorcast_status gather_scattered(xci_device_encoder *e, void *stream) {
+    const xci_device *device = e->context->shared->device;
+    XCI_DEVICE(e->context, "order two streams",
+               device->ops->stream_after(device->handle, e->join_stream, e->gathered));
+    TRY(gather_runs(e));
+    return xci_stream_follow(e->context, stream, e->join_stream, e->computed);
 }
 
 /* ---- Streams ---- */
@@ -170,14 +181,14 @@ static xorcast_status start_encode(xci_device_encoder *e, xci_encode_slot *slot,
         XCI_DEVICE(context, "order two streams",
                    device->ops->stream_after(device->handle, stream, e->gathered));
     if (scattered)
-        TRY(gather_scattered(e));
+        TRY(gather_scattered(e, stream));
     if (e->launched >= XCI_ENCODE_SLOTS) /* what the slot holds may still be copied */
         XCI_DEVICE(context, "order two streams",
                    device->ops->stream_after(device->handle, stream, slot->kept));
     TRY(slot->has_gap ? start_gap(e, slot, &call) : start_blocks(e, slot, &call));
     if (scattered)
         XCI_DEVICE(context, "mark a stream",
-                   device->ops->event_record(device->handle, e->joined_read, stream));
+                   device->ops->event_record(device->handle, e->joined_read[e->turn], stream));
     TRY(xci_stream_follow(context, e->sizes, stream, e->computed));
     TRY(fetch_results(e, slot));
     XCI_DEVICE(context, "mark a stream",
@@ -195,6 +206,8 @@ xorcast_status xci_device_launch(xci_device_encoder *e) {
     if (scattered)
         TRY(place_scattered(e, slot->ranges));
     const xorcast_status status = start_encode(e, slot, scattered);
+    if (scattered)
+        e->turn = (e->turn + 1) % XCI_JOIN_TURNS;
     e->launched++;
     return status;
 }

@@ -16,7 +16,9 @@ uint8_t **xci_chunk_place(const xci_device_encoder *e, uint64_t chunk) {
 }
 
 bool xci_chunk_scattered(const xci_device_encoder *e, uint64_t chunk) {
-    return *xci_chunk_place(e, chunk) == NULL || xci_joined(e->pending->bundle, chunk);
+    const uint8_t *place = *xci_chunk_place(e, chunk);
+    return place == NULL || xci_joined(e->pending->bundle, chunk) ||
+           xci_device_join_has(&e->join, place);
 }
 
 bool xci_range_scattered(const xci_device_encoder *e, const xci_put_range *range) {

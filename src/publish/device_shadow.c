@@ -54,18 +54,31 @@ static xorcast_status copy_run(xci_device_shadow *shadow, uint32_t s, uint64_t f
                              "copy weights");
 }
 
+/* Where chunks end whose places in the shadow follow chunk `first` there without a gap. */
+static uint64_t run_end(const xci_device_shadow *shadow, uint32_t s, uint64_t first, uint64_t end) {
+    uint8_t *const *direct = shadow->homes[s].share.map->direct;
+    uint64_t c = first + 1;
+    while (c < end && direct[c] == direct[c - 1] + (UINT64_C(1) << shadow->bundle->chunk_log2))
+        c++;
+    return c;
+}
+
 /* Joined chunks, as many as the bounce buffer takes at most. */
 static xorcast_status copy_joined(xci_device_shadow *shadow, xci_device_join *join, uint32_t s,
                                   uint64_t first, uint64_t end, const xci_join_source *sources) {
     xorcast_context *context = join->home->context;
     const xci_device *device = context->shared->device;
+    const xci_join_lot lot = {0, first};
     TRY(xci_device_join_reserve(join));
-    TRY(xci_device_join_run(join, first, first, end - first, sources));
-    for (uint64_t c = first; c < end; c++)
+    TRY(xci_device_join_run(join, &lot, first, end - first, sources));
+    for (uint64_t c = first, next; c < end; c = next) {
+        next = run_end(shadow, s, c, end);
+        const uint64_t bytes = ((next - 1 - c) << shadow->bundle->chunk_log2) +
+                               xci_bundle_chunk_bytes(shadow->bundle, next - 1);
         XCI_DEVICE(context, "copy weights",
                    device->ops->copy(device->handle, shadow->homes[s].share.map->direct[c],
-                                     xci_device_join_place(join, first, c),
-                                     xci_bundle_chunk_bytes(shadow->bundle, c), NULL));
+                                     xci_device_join_place(join, &lot, c), bytes, NULL));
+    }
     return xci_device_result(context, device->ops->stream_wait(device->handle, NULL),
                              "copy weights");
 }

@@ -15,7 +15,10 @@
 #include "delta/device_scans.h"
 #include "delta/scan.h"
 #include "frame/about.h"
+#include "publish/device_encode.h"
+#include "publish/device_join.h"
 #include "ship/link.h"
+#include "bundle/shares.h"
 #include "support/device_model.h"
 #include "support/fake_device.h"
 #include "support/expect_status.h"
@@ -58,7 +61,7 @@ typedef struct about_tensor {
 /* Odd sizes, empty and small ones; groups of one device and of both. */
 static const about_tensor abouts[] = {
     {"a.large", "BF16", 2, BIG(1500), 801, HERE}, {"b.large", "BF16", 2, BIG(1403), 999, THERE},
-    {"c.rows", "BF16", 2, BIG(1200), 1004, ROWS}, {"d.columns", "U8", 1, BIG(640), 2048, COLUMNS},
+    {"c.rows", "BF16", 2, BIG(1200), 1004, ROWS}, {"d.columns", "U8", 1, BIG(2000), 2048, COLUMNS},
     {"e.next", "F32", 4, BIG(300), 1000, THERE},  {"f.small", "F32", 4, 1, 3, HERE},
     {"g.small", "F32", 4, 1, 5, THERE},           {"h.empty", "BF16", 2, 0, 7, HERE},
     {"i.small.rows", "U8", 1, 100, 16, ROWS},     {"j.odd", "U8", 1, 1, 70001, THERE},
@@ -253,6 +256,15 @@ static void publish_whole(twins *t, uint64_t step, uint32_t per_million) {
     same_version(t, step);
 }
 
+/* Columns that lie on both devices are at home on both, in turns. */
+static void check_homes(const xorcast_bundle *bundle) {
+    bool joined[2] = {false, false};
+    for (uint64_t c = 0; c < bundle->whole_chunk_count; c++)
+        if (xci_joined(bundle, c))
+            joined[xci_home(bundle, c)] = true;
+    assert_true(SHRINK > 1 || (joined[0] && joined[1]));
+}
+
 static void test_same_bytes(void **state) {
     (void)state;
     static const uint32_t codecs[] = {0, XORCAST_CODEC_GAP, XORCAST_CODEC_AUTO, XORCAST_CODEC_RAW};
@@ -263,12 +275,17 @@ static void test_same_bytes(void **state) {
         options.encoding.old_weights = variant == 2 || variant == 5;
         options.encoding.second_pass = variant % 2;
         options.shadow_in_host = variant == 1 || variant == 3;
+        xci_device_join_limit(variant % 3 == 0);    /* joined chunks come in several lots */
+        xci_device_encoder_limit(variant % 3 == 0); /* and do not fit */
         open_twins(&t, &options);
+        check_homes(t.both.bundle[1]);
         publish_whole(&t, 1, 3000);
         publish_whole(&t, 2, 0);
         publish_whole(&t, 3, variant == 0 ? 700000 : 40);
         close_twins(&t);
     }
+    xci_device_join_limit(0);
+    xci_device_encoder_limit(0);
 }
 
 /* ---- What put takes ---- */

@@ -418,6 +418,7 @@ static const xci_device_ops table = {
     .copy = fake_copy,
     .copy_now = fake_copy_now,
     .copy_peer_many = fake_copy_peer_many,
+    .join_many = fake_join_many,
     .fill = fake_fill,
     .decompress = fake_decompress,
     .encode_scratch = fake_encode_scratch,

@@ -102,6 +102,7 @@ int fake_copy(void *device, void *to, const void *from, uint64_t bytes, void *st
 int fake_copy_now(void *device, void *to, const void *from, uint64_t bytes);
 int fake_copy_peer_many(void *device, void *from_device, const xci_cuda_move *moves, uint64_t count,
                         void *stream);
+int fake_join_many(void *device, const xci_cuda_move *moves, uint64_t count, void *stream);
 int fake_fill(void *device, void *to, uint8_t value, uint64_t bytes, void *stream);
 
 uint64_t fake_encode_scratch(void *device, uint64_t count, uint32_t chunk_bytes);

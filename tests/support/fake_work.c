@@ -86,6 +86,25 @@ int fake_copy_peer_many(void *device, void *from_device, const xci_cuda_move *mo
     return fake_put(device, stream, &work);
 }
 
+static int run_join_many(fake_work *work) {
+    for (uint64_t i = 0; i < work->call.many.count; i++) {
+        const xci_cuda_move *move = &work->call.many.moves[i];
+        uint8_t *to = fake_real(move->to, move->bytes);
+        const uint8_t *from = fake_real(move->from, move->bytes);
+        for (uint64_t b = 0; b < move->bytes; b++)
+            to[b] ^= from[b];
+    }
+    return 0;
+}
+
+int fake_join_many(void *device, const xci_cuda_move *moves, uint64_t count, void *stream) {
+    for (uint64_t i = 0; i < count; i++)
+        if (((uintptr_t)moves[i].from | (uintptr_t)moves[i].to | moves[i].bytes) % 16 != 0)
+            fake_stop("a join of other than whole vectors");
+    const fake_work work = {.run = run_join_many, .call.many = {moves, count}};
+    return fake_put(device, stream, &work);
+}
+
 /* ---- A chunk and its places ---- */
 
 xci_cuda_chunk fake_chunk_of(const xci_cuda_grid *grid, uint64_t chunk) {

@@ -221,6 +221,53 @@ static void test_copy_many(void **state) {
     free(got);
 }
 
+/* Moves of whole vectors: XORed into what is there, and nothing else is touched. */
+static void test_join_many(void **state) {
+    (void)state;
+    enum { BYTES = 1 << 20, MOVES = 40 };
+    xorcast_context *context = test_device_context(1);
+    const xci_device *d = device_of(context);
+    uint8_t *source = malloc(BYTES), *expected = malloc(BYTES), *got = malloc(BYTES);
+    xci_device_memory from, to, table;
+    uint64_t random = 4, at = 0, count = 0;
+    assert_true(source != NULL && expected != NULL && got != NULL);
+    assert_int_equal(xci_device_allocate(context, BYTES, &from), XORCAST_OK);
+    assert_int_equal(xci_device_allocate(context, BYTES, &to), XORCAST_OK);
+    assert_int_equal(xci_pinned_allocate(context, MOVES * sizeof(xci_cuda_move), &table),
+                     XORCAST_OK);
+    xci_cuda_move *moves = (void *)table.at;
+    for (uint32_t i = 0; i < BYTES; i++) {
+        source[i] = (uint8_t)model_random(&random);
+        expected[i] = (uint8_t)model_random(&random);
+    }
+    device_put(context, from.at, source, BYTES);
+    device_put(context, to.at, expected, BYTES);
+    for (; count < MOVES; count++) {
+        const uint64_t bytes = model_random(&random) % (count % 2 ? 20 : 4096) * 16;
+        const uint64_t begin = model_random(&random) % ((BYTES - bytes) / 16) * 16;
+        at += model_random(&random) % 3 * 16;
+        if (at + bytes > BYTES)
+            break;
+        moves[count] = (xci_cuda_move){from.at + begin, to.at + at, bytes};
+        for (uint64_t i = 0; i < bytes; i++)
+            expected[at + i] ^= source[begin + i];
+        at += bytes;
+    }
+    assert_true(count > 10);
+    assert_int_equal(d->ops->join_many(d->handle, moves, count, NULL), 0);
+    assert_int_equal(d->ops->join_many(d->handle, moves, 0, NULL), 0);
+    assert_int_equal(d->ops->stream_wait(d->handle, NULL), 0);
+    device_get(context, got, to.at, BYTES);
+    assert_memory_equal(got, expected, BYTES);
+    xci_device_release(context, &from);
+    xci_device_release(context, &to);
+    xci_pinned_release(context, &table);
+    xorcast_context_destroy(context);
+    free(source);
+    free(expected);
+    free(got);
+}
+
 /* ---- Memory ---- */
 
 static void test_account(void **state) {
@@ -428,12 +475,19 @@ static void test_plugins(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_about),      cmocka_unit_test(test_beside),
-        cmocka_unit_test(test_owner),      cmocka_unit_test(test_order),
-        cmocka_unit_test(test_move_cut),   cmocka_unit_test(test_copy_many),
-        cmocka_unit_test(test_account),    cmocka_unit_test(test_arena),
-        cmocka_unit_test(test_plugins),    cmocka_unit_test(test_caller_memory),
-        cmocka_unit_test(test_rates),      cmocka_unit_test(test_default_stream_of_two),
+        cmocka_unit_test(test_about),
+        cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_owner),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_move_cut),
+        cmocka_unit_test(test_copy_many),
+        cmocka_unit_test(test_join_many),
+        cmocka_unit_test(test_account),
+        cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_plugins),
+        cmocka_unit_test(test_caller_memory),
+        cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_default_stream_of_two),
         cmocka_unit_test(test_arena_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -316,11 +316,20 @@ static cudaError_t come_near(cuda_device *device, int other, int *near_out) {
     return error;
 }
 
+/* Whether a move goes on where one has ended of which there are so many bytes. */
+static int follows(const xci_cuda_move *move, uint64_t bytes, const xci_cuda_move *next) {
+    return next->from == move->from + bytes && next->to == move->to + bytes;
+}
+
 static cudaError_t copy_one_by_one(int to, int from, const xci_cuda_move *moves, uint64_t count,
                                    cudaStream_t stream) {
     cudaError_t error = cudaSuccess;
-    for (uint64_t i = 0; i < count && error == cudaSuccess; i++)
-        error = cudaMemcpyPeerAsync(moves[i].to, to, moves[i].from, from, moves[i].bytes, stream);
+    for (uint64_t i = 0, end; i < count && error == cudaSuccess; i = end) {
+        uint64_t bytes = moves[i].bytes;
+        for (end = i + 1; end < count && follows(&moves[i], bytes, &moves[end]); end++)
+            bytes += moves[end].bytes;
+        error = cudaMemcpyPeerAsync(moves[i].to, to, moves[i].from, from, bytes, stream);
+    }
     return error;
 }
 
@@ -335,6 +344,12 @@ static int copy_peer_many(void *device, void *from_device, const xci_cuda_move *
         ON(device, error, xci_cuda_copy_aligned(moves, count, stream));
     else if (error == 0)
         ON(device, error, copy_one_by_one(ordinal_of(device), from, moves, count, stream));
+    return error;
+}
+
+static int join_many(void *device, const xci_cuda_move *moves, uint64_t count, void *stream) {
+    int error;
+    ON(device, error, xci_cuda_join_aligned(moves, count, stream));
     return error;
 }
 
@@ -472,6 +487,7 @@ static const xci_device_ops table = {
     .copy = copy,
     .copy_now = copy_now,
     .copy_peer_many = copy_peer_many,
+    .join_many = join_many,
     .fill = fill,
     .decompress = decompress,
     .encode_scratch = encode_scratch,

@@ -295,6 +295,8 @@ int xci_cuda_copy_many(const xci_cuda_move *moves, uint64_t count, void *stream)
 /* The same where all addresses and sizes are multiples of 16; sources may be memory of a GPU that
  * this one reaches, `moves` pinned host memory. */
 int xci_cuda_copy_aligned(const xci_cuda_move *moves, uint64_t count, void *stream);
+/* The same, but that the targets become the XOR of both. */
+int xci_cuda_join_aligned(const xci_cuda_move *moves, uint64_t count, void *stream);
 
 #ifdef __cplusplus
 }

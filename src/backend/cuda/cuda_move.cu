@@ -1,8 +1,9 @@
 /* copy_many: pieces of any length and alignment, a warp a piece. Used for what is small and lies
  * anywhere: tensors that share a chunk, blocks that must begin at a multiple of 16.
  *
- * copy_aligned: pieces in whole vectors, a thread block a piece, some vectors of each thread on
- * their way at a time. Used for groups of blocks that lie on another GPU. */
+ * copy_aligned, join_aligned: pieces in whole vectors, a thread block a piece, some vectors of each
+ * thread on their way at a time: a long stretch must come in many pieces. Used for what lies on
+ * another GPU: groups of blocks, and parts of chunks. */
 #include "backend/cuda/cuda_kernels.h"
 #include "backend/cuda/cuda_launch.cuh"
 #include "backend/cuda/cuda_move.h"
@@ -39,7 +40,17 @@ static __global__ void __launch_bounds__(THREADS) k_copy_pieces(const move_list 
         d_move(list.moves[index], threadIdx.x % WARP);
 }
 
-static __global__ void __launch_bounds__(THREADS) k_copy_vectors(const move_list list) {
+template <bool joins>
+static __device__ __forceinline__ void d_put(uint4 *to, uint4 some) {
+    if (joins) {
+        const uint4 there = *to;
+        some = {some.x ^ there.x, some.y ^ there.y, some.z ^ there.z, some.w ^ there.w};
+    }
+    *to = some;
+}
+
+template <bool joins>
+static __global__ void __launch_bounds__(THREADS) k_move_vectors(const move_list list) {
     const xci_cuda_move move = list.moves[blockIdx.x];
     const uint4 *const from = (const uint4 *)move.from;
     uint4 *const to = (uint4 *)move.to;
@@ -52,15 +63,20 @@ static __global__ void __launch_bounds__(THREADS) k_copy_vectors(const move_list
             some[n] = from[i + n * THREADS];
 #pragma unroll
         for (uint32_t n = 0; n < AHEAD; ++n)
-            to[i + n * THREADS] = some[n];
+            d_put<joins>(to + i + n * THREADS, some[n]);
     }
     for (; i < count; i += THREADS)
-        to[i] = from[i];
+        d_put<joins>(to + i, from[i]);
 }
 
 extern "C" int xci_cuda_copy_aligned(const xci_cuda_move *moves, uint64_t count, void *stream) {
     const move_list list = {moves, count};
-    return d_launch(k_copy_vectors, list, count, 1, THREADS, stream);
+    return d_launch(k_move_vectors<false>, list, count, 1, THREADS, stream);
+}
+
+extern "C" int xci_cuda_join_aligned(const xci_cuda_move *moves, uint64_t count, void *stream) {
+    const move_list list = {moves, count};
+    return d_launch(k_move_vectors<true>, list, count, 1, THREADS, stream);
 }
 
 extern "C" int xci_cuda_copy_many(const xci_cuda_move *moves, uint64_t count, void *stream) {
