@@ -32,8 +32,10 @@ static const command commands[] = {
      "turn a checkpoint into the delta's target",
      "Verifies that CHECKPOINT is the delta's base, every byte of the delta, and the result;\n"
      "then the new checkpoint appears at once, over the old one or at OUT, file for file as\n"
-     "the one it was made from. Whatever fails, CHECKPOINT is as it was. An apply that was\n"
-     "interrupted is finished or discarded by the next command on that path.\n"
+     "the one it was made from. Whatever fails, CHECKPOINT is as it was. The files of a\n"
+     "directory are renamed one by one: who reads it by other means meanwhile needs -o. An apply\n"
+     "that was interrupted is finished or discarded by the next command on that path; repeated,\n"
+     "it then says that there is nothing to apply (30), or applies.\n"
      "\n"
      "example:\n"
      "  xorcast apply step_000011 12.xorcast -o step_000012\n"},

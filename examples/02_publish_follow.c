@@ -54,9 +54,12 @@ static void train(xorcast_publisher *publisher) {
 static void follow(xorcast_subscriber *subscriber) {
     xorcast_version now = {.step = 0};
     for (uint64_t step; now.step != STEPS; xorcast_subscriber_current(subscriber, &now)) {
-        if (xorcast_subscriber_poll(subscriber, 30000, &step) != XORCAST_OK)
-            continue; /* nothing new, or the trainer is away: generate on */
-        const xorcast_status status = xorcast_subscriber_stage(subscriber, step, 30000);
+        xorcast_status status = xorcast_subscriber_poll(subscriber, 30000, &step);
+        if (status == XORCAST_NOTHING_NEW || status == XORCAST_LINK_DOWN ||
+            status == XORCAST_LINK_REFUSED || status == XORCAST_TIMED_OUT)
+            continue;  /* or the trainer is away: generate on */
+        check(status); /* another run, say, after the trainer began anew: open a subscriber again */
+        status = xorcast_subscriber_stage(subscriber, step, 30000);
         if (status == XORCAST_VERSION_GONE || status == XORCAST_BASE_MISMATCH) {
             check(xorcast_subscriber_keyframe(subscriber, 30000)); /* overwrites: a pause too */
             continue;
