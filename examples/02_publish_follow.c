@@ -1,5 +1,4 @@
-/* A trainer publishes a version after every step; a sampler with other weights takes a keyframe and
- * follows, over TCP. Each prints its digest. Owns both processes and the pipe between them. */
+/* A trainer publishes every step over TCP; a sampler that starts with other weights follows it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +57,7 @@ static void follow(xorcast_subscriber *subscriber) {
         if (status == XORCAST_NOTHING_NEW || status == XORCAST_LINK_DOWN ||
             status == XORCAST_LINK_REFUSED || status == XORCAST_TIMED_OUT)
             continue;  /* or the trainer is away: generate on */
-        check(status); /* another run, say, after the trainer began anew: open a subscriber again */
+        check(status); /* another run: the trainer began anew, so open a subscriber again */
         status = xorcast_subscriber_stage(subscriber, step, 30000);
         if (status == XORCAST_VERSION_GONE || status == XORCAST_BASE_MISMATCH) {
             check(xorcast_subscriber_keyframe(subscriber, 30000)); /* overwrites: a pause too */
@@ -79,8 +78,7 @@ int main(void) {
     const pid_t sampler = pipe(ends) == 0 ? fork() : -1;
     xorcast_bundle *bundle = describe_weights();
     if (sampler == 0) {
-        close(ends[1]);
-        if (read(ends[0], url, sizeof url - 1) <= 0)
+        if (close(ends[1]) != 0 || read(ends[0], url, sizeof url - 1) <= 0)
             return 1;
         check(xorcast_subscriber_open(bundle, url, NULL, &subscriber));
         follow(subscriber);
@@ -92,8 +90,7 @@ int main(void) {
     }
     check(xorcast_bundle_digest(bundle, &sum)); /* from a full read */
     printf("digest %016" PRIx64 " %016" PRIx64 "\n", sum.lane[0], sum.lane[1]);
-    if (sampler > 0)
-        waitpid(sampler, &status, 0);
+    waitpid(sampler, &status, 0); /* the sampler has no child: it does not wait */
     xorcast_subscriber_close(subscriber);
     xorcast_publisher_close(publisher);
     xorcast_bundle_destroy(bundle);
