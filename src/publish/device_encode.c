@@ -187,7 +187,7 @@ static xorcast_status come_to_rest(const xci_device_encoder *e) {
     const int drained = device->ops->stream_wait(device->handle, e->drain);
     const int kept = device->ops->stream_wait(device->handle, e->keep);
     const int joined = device->ops->stream_wait(device->handle, e->join_stream);
-    if (computed != 0 || beside != 0 || sized != 0)
+    if (computed != 0 || beside != 0 || sized != 0 || joined != 0)
         xci_device_shadow_lose(e->shadow);
     XCI_DEVICE(e->context, "encode weights", computed);
     XCI_DEVICE(e->context, "encode weights", beside);
