@@ -1,7 +1,7 @@
 /* Large blocks of memory that were released and wait for the next large allocation: memory taken
  * from the system anew costs more than filling it. Its limit is the sum of the shares of all that
- * asked for some, 0 at first. Owns what it holds until it is taken; does not know where it came from.
- * Any thread. */
+ * asked for some, 0 at first. Owns what it holds until it is taken; does not know where it came
+ * from. Any thread. */
 #ifndef XCI_KEPT_H
 #define XCI_KEPT_H
 
