@@ -14,7 +14,7 @@
 /* Collectives of a warp: values of the last two, so that a lane may be one ahead. */
 struct warp_state {
     uint64_t values[2][WARP];
-    uint32_t arrived[2];
+    uint32_t arrived[2], rounds[2];
     int call[2];
 };
 struct block_state {
@@ -28,9 +28,8 @@ struct pending_copy {
     uint32_t bytes, group;
 };
 struct fiber {
-    uint8_t *stack;
-    ucontext_t start;
-    jmp_buf at;
+    const uint32_t *watched; /* the fiber need not be resumed while this is `seen`; or NULL */
+    uint32_t seen;
     bool begun, done;
     uint32_t thread, block;
     uint32_t collectives;
@@ -38,6 +37,8 @@ struct fiber {
     uint32_t copy_groups;
     warp_state *warp;
     block_state *in;
+    uint8_t *stack;
+    jmp_buf at;
 };
 
 emulated_index threadIdx, blockIdx, blockDim, gridDim;
@@ -59,23 +60,33 @@ void emulated_yield(void) {
         _longjmp(scheduler, 1);
 }
 
+/* Until the other fibers have changed a number. */
+static void wait_for_change(const uint32_t *number, uint32_t seen) {
+    now->watched = number;
+    now->seen = seen;
+    while (*number == seen)
+        emulated_yield();
+    now->watched = NULL;
+}
+
 const uint64_t *emulated_collect(uint32_t mask, uint64_t value, int call) {
     if (mask != 0xffffffffu)
         fail("a collective of part of a warp");
     fiber *me = now;
     const uint32_t which = me->collectives++ % 2;
     warp_state *warp = me->warp;
-    if (warp->arrived[which] == WARP)
-        warp->arrived[which] = 0;
+    const uint32_t round = warp->rounds[which];
     if (warp->arrived[which] == 0)
         warp->call[which] = call;
     if (warp->call[which] != call)
         fail("lanes of a warp are at different collectives");
     warp->values[which][me->thread % WARP] = value;
-    ++warp->arrived[which];
     ++progress;
-    while (warp->arrived[which] < WARP)
-        emulated_yield();
+    if (++warp->arrived[which] == WARP) {
+        warp->arrived[which] = 0;
+        ++warp->rounds[which];
+    }
+    wait_for_change(&warp->rounds[which], round);
     return warp->values[which];
 }
 
@@ -89,8 +100,7 @@ bool emulated_block_barrier(bool v) {
         in->any[(round + 1) % 2] = false;
         ++in->round;
     }
-    while (in->round == round)
-        emulated_yield();
+    wait_for_change(&in->round, round);
     return in->any[round % 2];
 }
 
@@ -120,6 +130,17 @@ static void fiber_main(void) {
     _longjmp(scheduler, 1);
 }
 
+static void begin(fiber *f) {
+    static ucontext_t context;
+    f->begun = true;
+    getcontext(&context);
+    context.uc_stack.ss_sp = f->stack;
+    /* Tops of stacks would else compete for the same lines of the CPU's cache. */
+    context.uc_stack.ss_size = FIBER_STACK - f->thread % 64 * 64;
+    makecontext(&context, fiber_main, 0);
+    setcontext(&context);
+}
+
 static void resume(fiber *f) {
     now = f;
     threadIdx.x = f->thread;
@@ -129,12 +150,7 @@ static void resume(fiber *f) {
         return;
     if (f->begun)
         _longjmp(f->at, 1);
-    f->begun = true;
-    getcontext(&f->start);
-    f->start.uc_stack.ss_sp = f->stack;
-    f->start.uc_stack.ss_size = FIBER_STACK;
-    makecontext(&f->start, fiber_main, 0);
-    setcontext(&f->start);
+    begin(f);
 }
 
 static void *clear_memory(size_t bytes) {
@@ -152,7 +168,7 @@ static void run_fibers(fiber *fibers, uint32_t count) {
         const uint32_t start = (uint32_t)(round * 0x9E3779B1u % count);
         for (uint32_t i = 0; i < count; ++i) {
             fiber *f = &fibers[(start + (round % 2 ? count - i : i)) % count];
-            if (f->done)
+            if (f->done || (f->watched != NULL && *f->watched == f->seen))
                 continue;
             resume(f);
             left -= f->done;
