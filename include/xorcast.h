@@ -518,7 +518,8 @@ typedef struct xorcast_publisher_options {
     uint32_t max_peers;        /* 0: 256 */
     const char *run;           /* the run's name; NULL: a random one */
     uint64_t step;             /* of the bytes that the bundle holds now */
-    /* deltas kept for samplers that fall behind; 0: a quarter of the weights */
+    /* Deltas kept for samplers that fall behind, with 1 KiB for each of their objects; 0: a quarter
+     * of the weights */
     uint64_t log_bytes;
     uint64_t peer_timeout_ms;  /* a peer that is silent in the middle of something; 0: 30 s */
     xorcast_encoding encoding;

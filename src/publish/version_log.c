@@ -4,9 +4,13 @@
 
 #include "frame/about.h"
 
+/* What an object takes in memory beside its bytes: names, places in lists, a context of its own. It
+ * counts, or a long run of versions with hardly a change would take many times the bound. */
+#define OBJECT_BYTES 1024u
+
 typedef struct log_entry {
     struct log_entry *next;
-    uint64_t base_step, step, bytes;
+    uint64_t base_step, step, bytes; /* of its objects, all told */
     uint64_t part_counts[2]; /* of each form */
     xorcast_digest base, target;
 } log_entry;
@@ -75,6 +79,11 @@ void xci_version_log_close(xci_version_log *log) {
     xci_release(log->context, log);
 }
 
+/* Of parts and manifest. */
+static uint64_t bytes_of_form(const xorcast_delta_info *info) {
+    return info != NULL ? info->delta_bytes + (1 + info->part_count) * OBJECT_BYTES : 0;
+}
+
 xorcast_status xci_version_log_add(xci_version_log *log, const xorcast_delta_info *info,
                                    const xorcast_delta_info *beside) {
     void *memory;
@@ -83,7 +92,7 @@ xorcast_status xci_version_log_add(xci_version_log *log, const xorcast_delta_inf
     *entry = (log_entry){NULL,
                          info->base.step,
                          info->target.step,
-                         info->delta_bytes + (beside != NULL ? beside->delta_bytes : 0),
+                         bytes_of_form(info) + bytes_of_form(beside),
                          {info->part_count, beside != NULL ? beside->part_count : 0},
                          info->base.digest,
                          info->target.digest};

@@ -2,6 +2,8 @@
  * link, and which digest belongs to which step. The newest is always kept; the oldest go when the
  * bound is passed.
  *
+ * The bound is on memory: the bytes of the objects and 1 KiB for each of them.
+ *
  * Owns names and digests; the link owns the bytes. Any thread. */
 #ifndef XCI_VERSION_LOG_H
 #define XCI_VERSION_LOG_H

@@ -16,6 +16,7 @@
 
 #define TIMEOUT_MS 20000
 #define CHUNK 16384u
+#define LOG_BYTES (UINT64_C(1) << 26)
 
 typedef struct street {
     xorcast_context *trainer, *sampler;
@@ -33,12 +34,13 @@ static void hook(void *user, const xorcast_version *version) {
     s->hook_saw_new = model_equal(&s->published, &s->live);
 }
 
-static void open_publisher(street *s, const char *run, const xorcast_encoding *encoding) {
+static void open_publisher(street *s, const char *run, const xorcast_encoding *encoding,
+                           uint64_t log_bytes) {
     xorcast_publisher_options options = XORCAST_PUBLISHER_OPTIONS_INIT;
     if (encoding != NULL)
         options.encoding = *encoding;
     options.run = run;
-    options.log_bytes = 1 << 26;
+    options.log_bytes = log_bytes;
     must(s->trainer, xorcast_publisher_open(s->from, "inproc:publish", &options, &s->publisher));
 }
 
@@ -51,7 +53,7 @@ static void street_open_encoding(street *s, uint32_t threads, const xorcast_enco
     s->sampler = test_context(1);
     s->from = model_bundle(s->trainer, &s->published, CHUNK, 1);
     s->to = model_bundle(s->sampler, &s->live, CHUNK, 2);
-    open_publisher(s, "run", encoding);
+    open_publisher(s, "run", encoding, LOG_BYTES);
     options.after_commit = hook;
     options.user = s;
     must(s->sampler, xorcast_subscriber_open(s->to, "inproc:publish", &options, &s->subscriber));
@@ -282,7 +284,7 @@ static void test_another_run_is_refused(void **state) {
     street_open(&s, 1);
     model_create(&before, 11);
     xorcast_publisher_close(s.publisher);
-    open_publisher(&s, "other", NULL);
+    open_publisher(&s, "other", NULL, LOG_BYTES);
     model_step(&s.published, 3, 500);
     must(s.trainer, xorcast_publisher_begin(s.publisher, 1));
     must(s.trainer, xorcast_publisher_put(s.publisher, 0, NULL, NULL));
@@ -322,6 +324,28 @@ static void test_delta_keyframe_delta(void **state) {
     street_close(&s);
 }
 
+/* A version of nothing has 200 bytes and takes ten times as many: the log's bound knows that. */
+static void test_log_of_versions_without_change(void **state) {
+    (void)state;
+    const uint64_t log_bytes = 64 * 1024;
+    street s;
+    xorcast_publisher_stats stats;
+    street_open(&s, 1);
+    xorcast_publisher_close(s.publisher);
+    open_publisher(&s, "quiet", NULL, log_bytes);
+    for (uint64_t step = 1; step <= 300; step++) {
+        must(s.trainer, xorcast_publisher_begin(s.publisher, step));
+        must(s.trainer, xorcast_publisher_put(s.publisher, 0, NULL, NULL));
+        must(s.trainer, xorcast_publisher_finish(s.publisher, NULL));
+        xorcast_publisher_get_stats(s.publisher, &stats);
+        assert_true(stats.log_bytes <= log_bytes);
+        assert_true(stats.log_versions <= log_bytes / 1024);
+        assert_int_equal(stats.oldest_step, step - stats.log_versions);
+    }
+    assert_true(stats.log_versions > 20);
+    street_close(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order_of_puts_does_not_matter),
@@ -331,6 +355,7 @@ int main(void) {
         cmocka_unit_test(test_hook_runs_after_the_commit),
         cmocka_unit_test(test_another_run_is_refused),
         cmocka_unit_test(test_delta_keyframe_delta),
+        cmocka_unit_test(test_log_of_versions_without_change),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

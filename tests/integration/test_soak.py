@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""A long run in short, by bench/soak: hundreds of versions, a sampler that is killed and one that
+opens its subscriber again and again. All weights are equal in the end, and no process holds more
+at the end of the run than at half of it: memory, threads, open files.
+
+Needs XORCAST_BENCH, the folder of the built benchmarks.
+"""
+
+import json
+import os
+import subprocess
+import unittest
+
+SOAK = os.path.join(os.environ["XORCAST_BENCH"], "soak")
+VERSIONS = 4000
+# With a log that is full before half of the run.
+OPTIONS = ("--versions", str(VERSIONS), "--bytes", "1m", "--log", "200k", "--dense", "90",
+           "--reopen", "20", "--kill", "1")
+# Bytes. What a sampler holds goes up and down with how many versions it takes at a time, so the
+# least of the last tenths is held against the most of the first half.
+MEMORY_GROWTH = 1 << 20
+
+
+class Soak(unittest.TestCase):
+    def setUp(self):
+        done = subprocess.run([SOAK, *OPTIONS], capture_output=True, text=True, timeout=120,
+                              check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        *self.tenths, self.end = map(json.loads, done.stdout.splitlines())
+
+    def of(self, process):
+        return [row for row in self.tenths if row["process"] == process]
+
+    def test_flat_and_equal(self):
+        self.assertEqual((self.end["digests"], self.end["versions"]), ("equal", VERSIONS))
+        self.assertGreater(self.end["kills"], 0)
+        self.assertGreater(self.end["reopened"], 5)
+        for process in ("trainer", "steady sampler", "reopening sampler"):
+            with self.subTest(process):
+                tenths = self.of(process)
+                first, last = tenths[:5], tenths[-3:]
+                self.assertGreater(last[0]["step"], VERSIONS // 2)
+                for key, growth in (("files", 0), ("threads", 0), ("library_bytes", MEMORY_GROWTH),
+                                    ("resident_bytes", MEMORY_GROWTH)):
+                    self.assertLessEqual(min(row[key] for row in last),
+                                         max(row[key] for row in first) + growth, key)
+
+
+if __name__ == "__main__":
+    unittest.main()
