@@ -19,6 +19,9 @@ xorcast_status cli_apply(cli_session *session) {
     cli_progress_end(session);
     cli_source_close(&source);
     if (status == XORCAST_OK)
-        cli_info_result(session, stdout, "apply", "applied", &info);
+        cli_info_applied(session, "apply", "applied",
+                         info.already == XORCAST_ALREADY_COPIED || o->output == NULL ? checkpoint
+                                                                                     : o->output,
+                         &info);
     return status;
 }

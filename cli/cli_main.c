@@ -33,15 +33,19 @@ static const command commands[] = {
      "Verifies that CHECKPOINT is the delta's base, every byte of the delta, and the result;\n"
      "then the new checkpoint appears at once, over the old one or at OUT, file for file as\n"
      "the one it was made from. Whatever fails, CHECKPOINT is as it was. The files of a\n"
-     "directory are renamed one by one: who reads it by other means meanwhile needs -o. An apply\n"
-     "that was interrupted is finished or discarded by the next command on that path; repeated,\n"
-     "it then says that there is nothing to apply (30), or applies.\n"
+     "directory are renamed one by one: who reads it by other means meanwhile needs -o.\n"
+     "\n"
+     "An apply that was interrupted is finished or discarded by the next command on that path,\n"
+     "and may be repeated: if the target is there already, by the digest of all weights, it says\n"
+     "so, writes nothing and ends with 0. OUT counts as there if it is the target file for file;\n"
+     "if it is not there and CHECKPOINT is the target already, CHECKPOINT is copied to it.\n"
      "\n"
      "example:\n"
      "  xorcast apply step_000011 12.xorcast -o step_000012\n"},
     {"check", CLI_CHECK, 2, 2, cli_check, "CHECKPOINT DELTA",
      "say whether a delta would apply, and change nothing",
      "Does all that apply does but write: reads both whole and verifies base, delta and result.\n"
+     "0 means that apply would succeed, also where the target is there already.\n"
      "\n"
      "example:\n"
      "  xorcast check step_000011 12.xorcast && echo good\n"},

@@ -380,6 +380,13 @@ typedef struct xorcast_counts {
     uint64_t elements_covered;
 } xorcast_counts;
 
+/* What a checkpoint was before a delta was applied to it. */
+typedef enum xorcast_already {
+    XORCAST_ALREADY_NOT = 0,   /* the delta's base */
+    XORCAST_ALREADY_THERE = 1, /* the target stood where it goes: nothing was written */
+    XORCAST_ALREADY_COPIED = 2 /* the target itself: it was copied to `out_path` */
+} xorcast_already;
+
 typedef struct xorcast_delta_info {
     uint32_t format_version;
     uint32_t has_files; /* made from checkpoint files, and carries their structure */
@@ -397,6 +404,8 @@ typedef struct xorcast_delta_info {
     xorcast_encoding asked;       /* what the encoder was told */
     /* order-0 bound of positions and XOR bytes, by tensor; 0: not measured */
     double entropy_bound_bytes;
+    uint32_t already; /* xorcast_already; of checkpoint_apply and checkpoint_check, else 0 */
+    uint32_t reserved;
 } xorcast_delta_info;
 
 /* Where bytes go to and come from. `write` and `read` return 0, or an errno value. */
@@ -501,11 +510,17 @@ XORCAST_API xorcast_status xorcast_checkpoint_diff(xorcast_context *context, con
                                                    const xorcast_delta_options *options,
                                                    const xorcast_sink *sink,
                                                    xorcast_delta_info *info_out) XORCAST_MUST_USE;
+/* What xorcast_checkpoint_apply without `out_path` would say, and nothing written. */
 XORCAST_API xorcast_status xorcast_checkpoint_check(xorcast_context *context, const char *path,
                                                     const xorcast_source *source,
                                                     xorcast_delta_info *info_out) XORCAST_MUST_USE;
 /* Writes the target checkpoint to `out_path`, or over `path` if it is NULL; the replacement is
- * atomic, and an interrupted one is finished or discarded by the next call on that path. */
+ * atomic, and an interrupted one is finished or discarded by the next call on that path.
+ *
+ * May be repeated: a checkpoint whose weights are the target's already is OK and stays as it is,
+ * and so is `out_path` if it is the target file for file; `info_out` says so. Weights are compared
+ * by layout and digest, of all bytes; of the delta, only the manifest is read then. If only `path`
+ * is the target, it is copied to `out_path`. */
 XORCAST_API xorcast_status xorcast_checkpoint_apply(xorcast_context *context, const char *path,
                                                     const xorcast_source *source,
                                                     const char *out_path,

@@ -114,7 +114,9 @@ class BadInput(ToolTest):
         error = self.refused({30}, self.third, self.delta)
         self.assertEqual((error["status"], error["code"], error["remedy"]),
                          ("BASE_MISMATCH", -401, "KEYFRAME"))
-        self.refused({30}, self.new, self.delta)
+        back = self.path("back")
+        self.good("diff", self.new, self.third, "-o", back)
+        self.refused({30}, self.old, back)
 
     def test_one_bit_of_the_base(self):
         path = weights_in(copy_of(self.old, self.path("flipped")))
@@ -182,6 +184,97 @@ class BadInput(ToolTest):
         process = run("apply", cut, self.delta)
         self.assertIn(process.returncode, (20, 21))
         self.assertFalse(self.path("x").exists())
+
+
+class Repeated(ToolTest):
+    """An apply that is done again finds the target: nothing is written, and that is success."""
+
+    def setUp(self):
+        super().setUp()
+        self.old, self.new = generate(self.path("steps"), "--bytes", "500k")
+        self.delta, self.out = self.path("delta"), self.path("out")
+        self.good("diff", self.old, self.new, "-o", self.delta)
+
+    def applied(self, *command):
+        """What apply says, in both of its languages."""
+        row, = rows(self.good("apply", *command, "--json").stdout)
+        text = self.good("apply", *command).stdout.decode()
+        return row["already_there"], row["copied"], text
+
+    def untouched(self, path, *command):
+        """Apply finds the target at `path`, which keeps its very files."""
+        inodes = {p: (p.stat().st_ino, p.stat().st_mtime_ns) for p in path.iterdir()}
+        there, copied, text = self.applied(*command)
+        self.assertEqual((there, copied), (True, False))
+        self.assertTrue(text.startswith(f"already there: {path} is what the delta leads to"), text)
+        self.assertEqual(inodes, {p: (p.stat().st_ino, p.stat().st_mtime_ns)
+                                  for p in path.iterdir()})
+
+    def test_in_place(self):
+        live = copy_of(self.old, self.path("live"))
+        row, = rows(self.good("apply", live, self.delta, "--json").stdout)
+        self.assertEqual((row["already_there"], row["copied"]), (False, False))
+        self.untouched(live, live, self.delta)
+        self.same(live, self.new)
+        row, = rows(self.good("check", live, self.delta, "--json").stdout)
+        self.assertTrue(row["already_there"])
+        self.assertEqual(self.good("apply", live, self.delta, "-q").stdout, b"")
+
+    def test_one_file(self):
+        live, delta = copy_of(weights_in(self.old), self.path("live.safetensors")), self.path("d")
+        self.good("diff", live, weights_in(self.new), "-o", delta)
+        for there in (False, True):
+            row, = rows(self.good("apply", live, delta, "--json").stdout)
+            self.assertEqual(row["already_there"], there)
+        self.same(live, weights_in(self.new))
+
+    def test_another_layout(self):
+        """The target has tensors of its own: it is not the base by its shape alone."""
+        other, _ = generate(self.path("other"), "--bytes", "500k", "--dtype", "fp8")
+        delta, live = self.path("d"), copy_of(self.old, self.path("live"))
+        self.good("diff", self.old, other, "-o", delta)
+        self.good("apply", live, delta)
+        self.untouched(live, live, delta)
+        self.same(live, other)
+        path = weights_in(live)
+        raw = bytearray(path.read_bytes())
+        raw[-1] ^= 1
+        path.write_bytes(raw)
+        self.bad(30, "apply", live, delta)
+
+    def test_elsewhere(self):
+        self.good("apply", self.old, self.delta, "-o", self.out)
+        self.untouched(self.out, self.old, self.delta, "-o", self.out)
+        self.untouched(self.out, self.new, self.delta, "-o", self.out)
+        self.same(self.out, self.new)
+
+    def test_elsewhere_of_the_target(self):
+        """Only the checkpoint is there: the output must be there too."""
+        row, = rows(self.good("apply", self.new, self.delta, "-o", self.out, "--json").stdout)
+        self.assertEqual((row["already_there"], row["copied"]), (False, True))
+        self.same(self.out, self.new)
+        self.untouched(self.out, self.new, self.delta, "-o", self.out)
+        tool.remove(self.out)
+        text = self.good("apply", self.new, self.delta, "-o", self.out).stdout.decode()
+        self.assertTrue(text.startswith(f"copied: {self.new} is"), text)
+
+    def test_almost_there(self):
+        """An output that is not the target, byte for byte, is none: it is not written into."""
+        for step in (self.old, self.new):
+            (step / "same.json").write_text("{}")
+            (step / "other.json").write_text(step.name)
+        self.good("diff", self.old, self.new, "-o", self.delta)
+        for name in ("same.json", "other.json", weights_in(self.new).name):
+            shutil.rmtree(self.out, ignore_errors=True)
+            self.good("apply", self.old, self.delta, "-o", self.out)
+            raw = bytearray((self.out / name).read_bytes())
+            raw[-1] ^= 1
+            (self.out / name).write_bytes(raw)
+            before = content(self.out)
+            for base in (self.old, self.new):
+                process = self.bad(2, "apply", base, self.delta, "-o", self.out)
+                self.assertIn(b"not empty", process.stderr)
+            self.assertEqual(content(self.out), before)
 
 
 class Inspect(ToolTest):

@@ -253,22 +253,33 @@ static void test_pairs(void **state) {
     }
 }
 
-/* A delta says again what it takes: the wrong base is refused and stays as it is, the new
- * version included. */
-static void test_wrong_base(void **state) {
+/* A delta that is applied again finds its target, which stays as it is, here and elsewhere. */
+static void test_again(void **state) {
     (void)state;
     for (size_t i = 0; i < PAIR_COUNT; i++) {
         xorcast_delta_info info;
         test_bytes delta = make_delta(pairs[i].make, &info);
         const xorcast_source source = test_source(&delta);
-        const bool changes = !test_tree_matches(test_path(folder, "old"), test_path(folder, "new"));
+        const bool changes =
+            memcmp(&info.base.digest, &info.target.digest, sizeof info.base.digest) != 0 ||
+            memcmp(info.base_fingerprint, info.target_fingerprint, 16) != 0;
         test_tree_remove(test_path(folder, "live"));
         test_tree_copy(test_path(folder, "new"), test_path(folder, "live"));
-        const xorcast_status status =
-            xorcast_checkpoint_apply(context, test_path(folder, "live"), &source, NULL, NULL);
-        if (changes && strcmp(pairs[i].name, "metadata") != 0 &&
-            strcmp(pairs[i].name, "nothing") != 0)
-            assert_true(status == XORCAST_BASE_MISMATCH || status == XORCAST_LAYOUT_MISMATCH);
+        must(xorcast_checkpoint_apply(context, test_path(folder, "live"), &source, NULL, &info));
+        assert_int_equal(info.already, changes ? XORCAST_ALREADY_THERE : XORCAST_ALREADY_NOT);
+        must(xorcast_checkpoint_check(context, test_path(folder, "live"), &source, &info));
+        assert_int_equal(info.already, changes ? XORCAST_ALREADY_THERE : XORCAST_ALREADY_NOT);
+        for (int round = 0; round < 2; round++) {
+            test_tree_remove(test_path(folder, "out"));
+            for (int time = 0; time < 2; time++) {
+                must(xorcast_checkpoint_apply(context, test_path(folder, round ? "old" : "live"),
+                                              &source, test_path(folder, "out"), &info));
+                assert_true(test_tree_equal(test_path(folder, "out"), test_path(folder, "new")));
+                assert_int_equal(info.already, time > 0            ? XORCAST_ALREADY_THERE
+                                               : !round && changes ? XORCAST_ALREADY_COPIED
+                                                                   : XORCAST_ALREADY_NOT);
+            }
+        }
         assert_true(test_tree_equal(test_path(folder, "live"), test_path(folder, "new")));
         test_bytes_free(&delta);
     }
@@ -350,7 +361,7 @@ static void test_places(void **state) {
     fails(xorcast_checkpoint_apply(context, test_path(folder, "none"), &source, NULL, NULL),
           XORCAST_NOT_FOUND, "none");
     fails(xorcast_checkpoint_apply(context, test_path(folder, "live"), &source,
-                                   test_path(folder, "new"), NULL),
+                                   test_path(folder, "old"), NULL),
           XORCAST_BAD_ARGUMENT, "not empty");
     test_text_put(test_path(folder, "afile"), "x");
     fails(xorcast_checkpoint_apply(context, test_path(folder, "live"), &source,
@@ -912,7 +923,7 @@ static void test_memory_failures(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_wrong_base),
+        cmocka_unit_test(test_again),
         cmocka_unit_test(test_small_deltas),
         cmocka_unit_test(test_other_bytes),
         cmocka_unit_test(test_places),
