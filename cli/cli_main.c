@@ -205,16 +205,29 @@ static bool has_argument(int count, char **arguments, const char *wanted) {
 }
 
 /* Standard error is for machines too, if standard output is. */
-static void log_json(void *user, xorcast_log_level level, const char *text) {
-    static const char *const names[] = {"error", "warning", "info", "debug"};
-    (void)user;
-    flockfile(stderr);
+static void print_log(const cli_session *session, const char *level, const char *text) {
+    if (!session->options.json) {
+        fprintf(stderr, "xorcast: %s: %s\n", level, text);
+        return;
+    }
     cli_json json = cli_json_begin(stderr);
     cli_json_open(&json, "log");
-    cli_json_text(&json, "level", names[(unsigned)(level - XORCAST_LOG_ERROR) % 4]);
+    cli_json_text(&json, "level", level);
     cli_json_text(&json, "text", text);
     cli_json_close(&json);
     cli_json_end(&json);
+}
+
+/* While there is no context, the library has no other way to say why it does not start. */
+static void take_log(void *user, xorcast_log_level level, const char *text) {
+    static const char *const names[] = {"error", "warning", "info", "debug"};
+    cli_session *session = user;
+    if (session->context == NULL && level == XORCAST_LOG_ERROR) {
+        (void)cli_fail(session, XORCAST_INTERNAL, 0, "%s", text);
+        return;
+    }
+    flockfile(stderr);
+    print_log(session, names[(unsigned)(level - XORCAST_LOG_ERROR) % 4], text);
     funlockfile(stderr);
 }
 
@@ -225,14 +238,17 @@ static xorcast_status open_context(cli_session *session) {
     options.backend = o->backend;
     options.scratch_limit_bytes = o->scratch_bytes;
     options.log_level = o->quiet ? XORCAST_LOG_ERROR : XORCAST_LOG_WARNING;
-    options.log = o->json ? log_json : NULL;
+    options.log = take_log;
     options.progress = cli_progress_update;
     options.user = session;
     const xorcast_status status = xorcast_context_create(&options, &session->context);
-    if (status < 0)
+    if (status >= 0)
+        return XORCAST_OK;
+    if (session->failure.text[0] == '\0')
         return cli_fail(session, status, 0, "the library does not start: %s",
                         xorcast_status_text(status));
-    return XORCAST_OK;
+    session->failure.status = status;
+    return status;
 }
 
 /* A result that did not arrive is none. */

@@ -71,7 +71,7 @@ extern "C" {
     X(LAYOUT_MISMATCH, -404, "FIX", 33, "names, dtypes or shapes differ")                          \
     X(VERSION_GONE, -405, "KEYFRAME", 34, "the version is no longer, or not yet, to be had")       \
     X(LINK_DOWN, -501, "RETRY", 40, "the connection was lost")                                     \
-    X(LINK_REFUSED, -502, "FIX", 41, "the other side refused")                                     \
+    X(LINK_REFUSED, -502, "FIX", 41, "an address cannot be used, or the other side refused")       \
     X(NOT_FOUND, -503, "FIX", 42, "no such file, address or object")                               \
     X(DEVICE_FAILED, -601, "RESTART", 50, "the device failed")                                     \
     X(WEIGHTS_MIXED, -701, "FINISH_OR_UNDO", 60, "the weights are partly old and partly new")      \
@@ -471,8 +471,8 @@ XORCAST_API xorcast_status xorcast_delta_check(xorcast_bundle *bundle, const xor
 XORCAST_API xorcast_status xorcast_delta_apply(xorcast_bundle *bundle, const xorcast_source *source,
                                                xorcast_delta_info *info_out) XORCAST_MUST_USE;
 
-/* One delta from `count` consecutive ones (oldest first), without weights. RUN_MISMATCH,
- * VERSION_ORDER or BASE_MISMATCH if they do not follow each other; UNSUPPORTED if one that is not
+/* One delta from `count` consecutive ones (oldest first), without weights. RUN_MISMATCH or
+ * VERSION_ORDER if they do not follow each other; UNSUPPORTED if one that is not
  * the first changes the layout, or if only some have checkpoint files. */
 XORCAST_API xorcast_status xorcast_delta_fold(xorcast_context *context,
                                               const xorcast_source *sources, uint64_t count,

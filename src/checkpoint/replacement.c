@@ -63,8 +63,8 @@ static xorcast_status claim(xci_replacement *r) {
         if (r->claim >= 0)
             return XORCAST_OK;
     } while (xci_now_ns() < deadline);
-    FAIL(r->context, XORCAST_BAD_STATE,
-         "another process is replacing %s now; wait until it has ended", r->path);
+    FAIL(r->context, XORCAST_TIMED_OUT,
+         "another process is replacing %s now; wait until it has ended, then try again", r->path);
 }
 
 static xorcast_status begin(xci_replacement *r, const char *path) {
