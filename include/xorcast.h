@@ -515,7 +515,8 @@ XORCAST_API xorcast_status xorcast_checkpoint_check(xorcast_context *context, co
                                                     const xorcast_source *source,
                                                     xorcast_delta_info *info_out) XORCAST_MUST_USE;
 /* Writes the target checkpoint to `out_path`, or over `path` if it is NULL; the replacement is
- * atomic, and an interrupted one is finished or discarded by the next call on that path.
+ * atomic, and an interrupted one is finished or discarded by the next call on that path, with a
+ * warning in the log.
  *
  * May be repeated: a checkpoint whose weights are the target's already is OK and stays as it is,
  * and so is `out_path` if it is the target file for file; `info_out` says so. Weights are compared

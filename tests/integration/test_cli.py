@@ -19,6 +19,8 @@ import subprocess
 import time
 import unittest
 
+import xxhash
+
 import tool
 from tool import DEADLINE, DTYPES, ToolTest, content, copy_of, error_of, generate, rows, run
 from tool import remove, traces, weights_in
@@ -276,6 +278,51 @@ class Repeated(ToolTest):
                 process = self.bad(2, "apply", base, self.delta, "-o", self.out)
                 self.assertIn(b"not empty", process.stderr)
             self.assertEqual(content(self.out), before)
+
+
+class Interrupted(ToolTest):
+    """Whoever comes after an apply that died finishes or discards it, and says so."""
+
+    def setUp(self):
+        super().setUp()
+        self.old, self.new = generate(self.path("steps"), "--bytes", "500k")
+        self.delta, self.live = self.path("delta"), self.path("live")
+        self.good("diff", self.old, self.new, "-o", self.delta)
+
+    def leave(self, decided):
+        """What an apply leaves that is killed before, or after, its commit point."""
+        shutil.rmtree(self.live, ignore_errors=True)
+        stage = copy_of(self.old, self.live) / ".xorcast-new"
+        stage.mkdir()
+        name = weights_in(self.new).name
+        shutil.copy(weights_in(self.new), stage / name)
+        if decided:
+            record = b"XORCOMMT\1" + bytes([len(name)]) + name.encode() + b"\0"
+            (self.live / ".xorcast-commit").write_bytes(record + xxhash.xxh3_128_digest(record))
+
+    def told(self, decided, *command):
+        """The command does its work, and tells once what it found, to people and to programs."""
+        wanted = "is finished" if decided else "is discarded"
+        self.leave(decided)
+        said = self.good(*command).stderr.decode().splitlines()
+        self.assertEqual(len(said), 1, said)
+        self.assertRegex(said[0], f"xorcast: warning: .*{self.live} {wanted}")
+        self.same(self.live, self.new if decided or command[0] == "apply" else self.old)
+        self.assertEqual(self.good(*command).stderr, b"")
+        self.leave(decided)
+        log, = rows(self.good(*command, "--json").stderr)
+        self.assertEqual(log["log"]["level"], "warning")
+        self.assertIn(f"{self.live} {wanted}", log["log"]["text"])
+        self.leave(decided)
+        self.assertEqual(self.good(*command, "-q").stderr, b"")
+
+    def test_told(self):
+        out = self.path("out")
+        for decided in (False, True):
+            for command in (("check", self.live, self.delta), ("apply", self.live, self.delta),
+                            ("diff", self.live, self.new, "-o", out)):
+                with self.subTest(decided=decided, command=command[0]):
+                    self.told(decided, *command)
 
 
 class Inspect(ToolTest):
