@@ -36,17 +36,17 @@ static const command commands[] = {
      "directory are renamed one by one: who reads it by other means meanwhile needs -o.\n"
      "\n"
      "An apply that was interrupted is finished or discarded by the next command on that path,\n"
-     "which says so, and may be repeated: if the target is there already, by the digest of all "
-     "weights, it says\n"
-     "so, writes nothing and ends with 0. OUT counts as there if it is the target file for file;\n"
-     "if it is not there and CHECKPOINT is the target already, CHECKPOINT is copied to it.\n"
+     "which says so, and may be repeated: if the target is there already, by the digest of all\n"
+     "weights, it says so, writes nothing and ends with 0. OUT counts as there if it is the\n"
+     "target file for file; if it is not there and CHECKPOINT is the target already, CHECKPOINT\n"
+     "is copied to it.\n"
      "\n"
      "example:\n"
      "  xorcast apply step_000011 12.xorcast -o step_000012\n"},
     {"check", CLI_CHECK, 2, 2, cli_check, "CHECKPOINT DELTA",
      "say whether a delta would apply, and change nothing",
      "Does all that apply does but write: reads both whole and verifies base, delta and result.\n"
-     "0 means that apply would succeed, also where the target is there already.\n"
+     "If the target is there already, it says so and ends with 0, as apply does.\n"
      "\n"
      "example:\n"
      "  xorcast check step_000011 12.xorcast && echo good\n"},
@@ -70,7 +70,8 @@ static const command commands[] = {
      "Replays a directory of consecutive checkpoints as a trainer would publish them: loads each\n"
      "into memory, encodes it against the one before and serves it to any number of followers.\n"
      "Names that end in numbers, as step_000012 does, give the steps, otherwise they are 0, 1,\n"
-     "2. Prints its URL first, then a line for each version.\n"
+     "2. Prints its URL first, then a line for each version. A checkpoint itself is no such\n"
+     "directory: give the one that holds it.\n"
      "\n"
      "example:\n"
      "  xorcast publish checkpoints --interval 5 --wait-peers 1\n"},
@@ -205,20 +206,6 @@ static bool has_argument(int count, char **arguments, const char *wanted) {
     return false;
 }
 
-/* Standard error is for machines too, if standard output is. */
-static void print_log(const cli_session *session, const char *level, const char *text) {
-    if (!session->options.json) {
-        fprintf(stderr, "xorcast: %s: %s\n", level, text);
-        return;
-    }
-    cli_json json = cli_json_begin(stderr);
-    cli_json_open(&json, "log");
-    cli_json_text(&json, "level", level);
-    cli_json_text(&json, "text", text);
-    cli_json_close(&json);
-    cli_json_end(&json);
-}
-
 /* While there is no context, the library has no other way to say why it does not start. */
 static void take_log(void *user, xorcast_log_level level, const char *text) {
     static const char *const names[] = {"error", "warning", "info", "debug"};
@@ -227,9 +214,7 @@ static void take_log(void *user, xorcast_log_level level, const char *text) {
         (void)cli_fail(session, XORCAST_INTERNAL, 0, "%s", text);
         return;
     }
-    flockfile(stderr);
-    print_log(session, names[(unsigned)(level - XORCAST_LOG_ERROR) % 4], text);
-    funlockfile(stderr);
+    cli_log(session, names[(unsigned)(level - XORCAST_LOG_ERROR) % 4], text);
 }
 
 static xorcast_status open_context(cli_session *session) {

@@ -66,6 +66,29 @@ xorcast_error cli_failure(cli_session *session, xorcast_status status) {
     return error;
 }
 
+/* Standard error is for machines too, if standard output is. */
+void cli_log(const cli_session *session, const char *level, const char *text) {
+    flockfile(stderr);
+    if (session->options.json) {
+        cli_json json = cli_json_begin(stderr);
+        cli_json_open(&json, "log");
+        cli_json_text(&json, "level", level);
+        cli_json_text(&json, "text", text);
+        cli_json_close(&json);
+        cli_json_end(&json);
+    } else {
+        fprintf(stderr, "xorcast: %s: ", level);
+        cli_put_plain(stderr, text);
+        fputc('\n', stderr);
+    }
+    funlockfile(stderr);
+}
+
+void cli_warn(const cli_session *session, const char *text) {
+    if (!session->options.quiet)
+        cli_log(session, "warning", text);
+}
+
 static void put_index(cli_json *json, const char *key, uint64_t index) {
     if (index == XORCAST_NO_INDEX)
         cli_json_null(json, key);

@@ -43,6 +43,11 @@ xorcast_status cli_fail_os(cli_session *session, int os_error, const char *verb,
 /* BAD_ARGUMENT for a URL that only this process could open. */
 xorcast_status cli_refuse_inproc(cli_session *session, const char *url);
 
+/* A line for people, or {"log":{...}}, on standard error; from any thread. */
+void cli_log(const cli_session *session, const char *level, const char *text);
+/* The same at level "warning", unless the command is to be quiet. */
+void cli_warn(const cli_session *session, const char *text);
+
 /* The words that xorcast_status_remedy gives, and what each means whatever the cause. */
 typedef struct cli_remedy {
     const char *word, *text;
