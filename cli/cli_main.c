@@ -3,6 +3,7 @@
  * nothing but xorcast.h. */
 #include "cli_commands.h"
 #include "cli_progress.h"
+#include "cli_stop.h"
 #include "cli_words.h"
 
 #include <errno.h>
@@ -347,5 +348,7 @@ int main(int count, char **arguments) {
     if (status < 0)
         cli_report(&session, status);
     xorcast_context_destroy(session.context);
+    if (status == XORCAST_CANCELLED)
+        cli_stop_end(&session);
     return xorcast_status_exit_code(status);
 }

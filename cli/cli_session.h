@@ -23,6 +23,7 @@ typedef struct cli_session {
     xorcast_context *context;
     xorcast_error failure; /* of the tool itself; status OK: none */
     cli_bar bar;
+    bool signals_call_off; /* a signal ends what the library does, then the process */
 } cli_session;
 
 #define CLI_TRY(call)                                                                              \

@@ -141,8 +141,9 @@ typedef struct xorcast_context_options {
     uint32_t engine;              /* xorcast_engine_use; a GPU without an engine has kernels */
     uint32_t reserved;
     /* Now and then from the thread that called, while it encodes or folds a delta, or diffs,
-     * checks, applies or loads a checkpoint; NULL: none. */
-    void (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes);
+     * checks, applies or loads a checkpoint; NULL: none. Returns 0; anything else calls the work
+     * off, which fails with CANCELLED as soon as it can, unless it is done before that. */
+    int (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes);
 } xorcast_context_options;
 #define XORCAST_CONTEXT_OPTIONS_INIT                                                               \
     {                                                                                              \
@@ -516,7 +517,8 @@ XORCAST_API xorcast_status xorcast_checkpoint_check(xorcast_context *context, co
                                                     xorcast_delta_info *info_out) XORCAST_MUST_USE;
 /* Writes the target checkpoint to `out_path`, or over `path` if it is NULL; the replacement is
  * atomic, and an interrupted one is finished or discarded by the next call on that path, with a
- * warning in the log.
+ * warning in the log. One that is called off (`progress`) leaves nothing; from the moment on that
+ * decides for the new checkpoint, it cannot be.
  *
  * May be repeated: a checkpoint whose weights are the target's already is OK and stays as it is,
  * and so is `out_path` if it is the target file for file; `info_out` says so. Weights are compared

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/folder.h"
 #include "base/io.h"
+#include "base/progress.h"
 #include "checkpoint/paths.h"
 #include "checkpoint/recovery.h"
 
@@ -196,6 +197,7 @@ static xorcast_status sync_files(xci_replacement *r) {
         if (made->mode != 0)
             TRY(xci_file_set_mode(r->context, made->file, made->mode));
         TRY(xci_file_sync(r->context, made->file));
+        TRY(xci_progress_ask(r->context));
     }
     return XORCAST_OK;
 }

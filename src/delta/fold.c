@@ -141,7 +141,7 @@ static xorcast_status fold_groups(xci_fold *fold, xci_delta_writer *out) {
             return XORCAST_OK;
         TRY(xci_fold_group(fold, out));
         pass_group(fold);
-        xci_progress_step(fold->context, 0, (fold->group + 1 - passed) * group_bytes);
+        TRY(xci_progress_step(fold->context, 0, (fold->group + 1 - passed) * group_bytes));
         passed = fold->group + 1;
     }
 }

@@ -251,8 +251,7 @@ static xorcast_status make_group(void *user, uint64_t index, uint32_t worker_ind
     }
     if (record != NULL && next < record->block_count)
         return fail_delta(u, "the delta has a chunk that the checkpoint has not; fetch it again");
-    xci_progress_step(u->context, worker_index, xci_bundle_group_size(u->source, group));
-    return XORCAST_OK;
+    return xci_progress_step(u->context, worker_index, xci_bundle_group_size(u->source, group));
 }
 
 /* Works on groups up to `end`, of which `records` (or NULL) has those that change. */

@@ -491,6 +491,29 @@ class Output(ToolTest):
             self.assertEqual(list(self.folder.glob("slow*")), [])
 
 
+    def test_signal_ends_an_apply(self):
+        """Nothing of an apply that a signal ends stays, and the checkpoint is what it was."""
+        old, new = generate(self.path("big"), "--bytes", "30m")
+        self.good("diff", old, new, "-o", self.path("delta"))
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self.assertIn(-number, (self.signalled(number, old, new) for _ in range(20)))
+
+    def signalled(self, number, old, new):
+        """An apply that is signalled once it stages: its exit code."""
+        live = copy_of(old, self.path("live"))
+        running = self.start("apply", live, self.path("delta"), "--threads", 1)
+        stage = live / ".xorcast-new"
+        while not stage.exists() and running.process.poll() is None:
+            time.sleep(0.001)
+        running.process.send_signal(number)
+        code = running.process.wait(DEADLINE)
+        self.assertIn(code, (0, -number))
+        self.same(live, new if code == 0 else old)
+        self.assertEqual("nothing was changed" in running.err.read_text(), code != 0)
+        shutil.rmtree(live)
+        return code
+
+
 class Terminal(ToolTest):
     def test_progress_only_there(self):
         old, new = generate(self.path("steps"), "--bytes", "8m")

@@ -756,10 +756,11 @@ static void test_hostile_stage(void **state) {
 typedef struct watch {
     pthread_t caller;
     uint64_t calls, done, total;
+    uint64_t calls_to_go; /* the last of them calls the work off; 0: none does */
 } watch;
 
 /* From the thread that called, onwards, and never beyond the whole. */
-static void look(void *user, uint64_t done_bytes, uint64_t total_bytes) {
+static int look(void *user, uint64_t done_bytes, uint64_t total_bytes) {
     watch *w = user;
     assert_true(pthread_equal(pthread_self(), w->caller));
     assert_true(w->calls == 0 || w->total == total_bytes);
@@ -767,6 +768,7 @@ static void look(void *user, uint64_t done_bytes, uint64_t total_bytes) {
     w->calls++;
     w->done = done_bytes;
     w->total = total_bytes;
+    return w->calls_to_go > 0 && --w->calls_to_go == 0;
 }
 
 /* One call is over, and was told to the end. */
@@ -818,6 +820,52 @@ static void test_progress(void **state) {
     xorcast_bundle_destroy(bundle);
     xorcast_context_destroy(watched);
     model_free(&m);
+}
+
+/* Called off at one call after another, until an apply has fewer of them; how many it had. */
+static uint64_t call_off_each(xorcast_context *watched, watch *w, build make, bool elsewhere) {
+    static const char *const stages[] = {"live/.xorcast-new", ".live.xorcast-new", "out",
+                                         ".out.xorcast-new"};
+    xorcast_delta_info info;
+    test_bytes delta = make_delta(make, &info);
+    const xorcast_source source = test_source(&delta);
+    const char *out = elsewhere ? "out" : "live";
+    for (uint64_t n = 1;; n++) {
+        copy_old("live");
+        test_tree_remove(test_path(folder, "out"));
+        *w = (watch){.caller = w->caller, .calls_to_go = n};
+        const xorcast_status status = xorcast_checkpoint_apply(
+            watched, test_path(folder, "live"), &source, test_path(folder, out), NULL);
+        const bool done = status == XORCAST_OK;
+        if (!done)
+            assert_int_equal(status, XORCAST_CANCELLED);
+        assert_true(test_tree_equal(test_path(folder, "live"),
+                                    test_path(folder, done && !elsewhere ? "new" : "old")));
+        for (size_t i = 0; i < 4 && !done; i++)
+            assert_int_not_equal(access(test_path(folder, stages[i]), F_OK), 0);
+        if (done) {
+            assert_true(test_tree_equal(test_path(folder, out), test_path(folder, "new")));
+            test_bytes_free(&delta);
+            return n - 1;
+        }
+    }
+}
+
+static void test_called_off(void **state) {
+    (void)state;
+    watch w = {.caller = pthread_self()};
+    xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
+    xorcast_context *watched;
+    options.threads = 2;
+    options.progress = look;
+    options.user = &w;
+    must(xorcast_context_create(&options, &watched));
+    for (int i = 0; i < 4; i++) {
+        const uint64_t count = call_off_each(watched, &w, i & 1 ? build_file : build_folder, i & 2);
+        print_message("called off at each of %u calls\n", (unsigned)count);
+        assert_true(count >= 3); /* while the base is read, the target made, and before it is it */
+    }
+    xorcast_context_destroy(watched);
 }
 
 /* ---- Failures, one after the other ---- */
@@ -939,6 +987,7 @@ int main(void) {
         cmocka_unit_test(test_two_at_once),
         cmocka_unit_test(test_hostile_stage),
         cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_called_off),
         cmocka_unit_test(test_io_failures),
         cmocka_unit_test(test_memory_failures),
     };
