@@ -331,6 +331,11 @@ static xorcast_status run(cli_session *session, int count, char **arguments) {
         return print_tool_version(session->options.json);
     if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
         return print_help(session, count - 2, arguments + 2);
+    for (int i = 2; i < count && c == NULL && name[0] == '-'; i++)
+        c = find_words(count - i, arguments + i, &used);
+    if (c != NULL)
+        return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
+                        "options come after the command: xorcast %s ... %.100s", c->name, name);
     return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
                     "there is no command '%.200s'; 'xorcast help' lists them", name);
 }
