@@ -74,11 +74,10 @@ xorcast_status xci_account(xorcast_context *context, uint64_t bytes) {
     /* another thread may have done it: counted again in any case */
     (void)shrink_kept(context, true);
     if (!count_bytes(shared, bytes))
-        FAIL(
-            context, XORCAST_NO_HOST_MEMORY,
-            "%llu bytes more would pass the scratch limit of %llu; raise it with --scratch (option "
-            "scratch_limit_bytes)",
-            (unsigned long long)bytes, (unsigned long long)shared->options.scratch_limit_bytes);
+        FAIL(context, XORCAST_NO_HOST_MEMORY,
+             "%llu bytes more would pass the scratch limit of %llu; raise --scratch (option "
+             "scratch_limit_bytes)",
+             (unsigned long long)bytes, (unsigned long long)shared->options.scratch_limit_bytes);
     return XORCAST_OK;
 }
 
