@@ -3,6 +3,7 @@
 #include "cli_files.h"
 #include "cli_info.h"
 #include "cli_progress.h"
+#include "cli_stop.h"
 
 xorcast_status cli_apply(cli_session *session) {
     const cli_options *o = &session->options;
@@ -12,13 +13,19 @@ xorcast_status cli_apply(cli_session *session) {
     if (o->output != NULL && cli_same_file(o->output, delta))
         return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
                         "%.400s is the delta that is read; choose another output", o->output);
+    CLI_TRY(cli_stop_catch_to_end(session));
     CLI_TRY(cli_source_open(session, delta, &source));
     cli_progress_begin(session, "applying");
     const xorcast_status status =
         xorcast_checkpoint_apply(session->context, checkpoint, &source.source, o->output, &info);
     cli_progress_end(session);
     cli_source_close(&source);
+    if (status == XORCAST_CANCELLED)
+        return cli_fail(session, status, 0, "stopped by a signal; nothing was changed");
     if (status == XORCAST_OK)
-        cli_info_result(session, stdout, "apply", "applied", &info);
+        cli_info_applied(session, "apply", "applied",
+                         info.already == XORCAST_ALREADY_COPIED || o->output == NULL ? checkpoint
+                                                                                     : o->output,
+                         &info);
     return status;
 }

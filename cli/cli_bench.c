@@ -247,6 +247,12 @@ static xorcast_status measure(bench *b) {
     return XORCAST_OK;
 }
 
+/* Parts and log are the same work however large the weights are: neither a rate of theirs nor a
+ * share of the bound says anything. */
+static bool reads_weights(uint32_t phase) {
+    return phase != FINISH;
+}
+
 static int by_size(const void *a, const void *b) {
     const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return x < y ? -1 : x > y;
@@ -264,8 +270,10 @@ static void print_json(const bench *b) {
     for (uint32_t i = 0; i < PHASES; i++) {
         cli_json_open(&json, phase_names[i]);
         cli_json_count(&json, "ns", b->medians[i]);
-        cli_json_real(&json, "gigabytes_per_second", (double)b->bytes / (double)b->medians[i]);
-        cli_json_real(&json, "of_read_bound", (double)b->medians[READ] / (double)b->medians[i]);
+        if (reads_weights(i)) {
+            cli_json_real(&json, "gigabytes_per_second", (double)b->bytes / (double)b->medians[i]);
+            cli_json_real(&json, "of_read_bound", (double)b->medians[READ] / (double)b->medians[i]);
+        }
         cli_json_close(&json);
     }
     cli_json_real(&json, "entropy_bound_bytes", b->bound_bytes);
@@ -293,12 +301,15 @@ static void print_text(const bench *b) {
            cli_percent((double)delta->counts.bytes_changed, (double)b->bytes).text,
            (unsigned long long)b->session->options.repeat);
     printf("%-8s %10s %12s %12s\n", "", "time", "of weights", "read bound");
-    for (uint32_t i = 0; i < PHASES; i++)
-        printf("%-8s %10s %12s %11.2fx  %s\n", phase_names[i], cli_time(b->medians[i]).text,
-               cli_rate((double)b->bytes, (double)b->medians[i]).text,
-               (double)b->medians[READ] / (double)b->medians[i],
+    for (uint32_t i = 0; i < PHASES; i++) {
+        char share[24];
+        snprintf(share, sizeof share, "%.2fx", (double)b->medians[READ] / (double)b->medians[i]);
+        printf("%-8s %10s %12s %12s  %s\n", phase_names[i], cli_time(b->medians[i]).text,
+               reads_weights(i) ? cli_rate((double)b->bytes, (double)b->medians[i]).text : "-",
+               reads_weights(i) ? share : "-",
                i == READ && on_device ? "both at the rate of a copy in GPU memory: the bound"
                                       : phase_texts[i]);
+    }
     printf("delta %s, ratio %s, entropy bound %s\n", cli_bytes((double)delta->delta_bytes).text,
            cli_ratio((double)b->bytes, (double)delta->delta_bytes).text,
            cli_bytes(b->bound_bytes).text);

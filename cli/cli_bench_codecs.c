@@ -234,7 +234,9 @@ static xorcast_status measure_step(cli_codecs *codecs, const char *from, const c
 static xorcast_status measure(cli_codecs *codecs, const cli_steps *steps, const char *directory) {
     if (steps->count < 2)
         return cli_fail(codecs->session, XORCAST_BAD_ARGUMENT, 0,
-                        "%.300s holds one checkpoint; a step is from one to the next", directory);
+                        "%.300s holds one checkpoint, and a step is from one to the next; give the "
+                        "directory that holds several",
+                        directory);
     const uint32_t asked = (uint32_t)codecs->session->options.threads;
     const uint32_t threads = asked == 0 ? 1 : asked;
     CLI_TRY(cli_codecs_gpu_find(codecs));

@@ -15,6 +15,6 @@ xorcast_status cli_check(cli_session *session) {
     cli_progress_end(session);
     cli_source_close(&source);
     if (status == XORCAST_OK)
-        cli_info_result(session, stdout, "check", "good, it applies", &info);
+        cli_info_applied(session, "check", "good, it applies", o->operands[0], &info);
     return status;
 }

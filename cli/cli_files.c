@@ -34,10 +34,13 @@ xorcast_status cli_source_open(cli_session *session, const char *path, cli_sourc
     source->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (source->fd < 0)
         return cli_fail_os(session, errno, "open the delta", path);
-    if (fstat(source->fd, &facts) != 0 || !S_ISREG(facts.st_mode)) {
+    if (fstat(source->fd, &facts) != 0)
+        facts.st_mode = 0;
+    if (!S_ISREG(facts.st_mode)) {
         cli_source_close(source);
         return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
-                        "%.400s is no file; a delta is one regular file", path);
+                        "%.400s is %s; a delta is one regular file", path,
+                        S_ISDIR(facts.st_mode) ? "a directory" : "no regular file");
     }
     source->source = (xorcast_source){
         .size = (uint64_t)facts.st_size, .read = read_piece, .user = source, .name = path};
@@ -119,6 +122,8 @@ static xorcast_status open_unfinished(cli_output *output) {
 /* To be freed; NULL if there is no memory. */
 static char *parent_of(const char *path) {
     char *parent = strdup(path);
+    for (size_t end = parent == NULL ? 0 : strlen(parent); end > 1 && parent[end - 1] == '/'; end--)
+        parent[end - 1] = '\0';
     char *slash = parent == NULL ? NULL : strrchr(parent, '/');
     if (slash == NULL) {
         free(parent);
@@ -126,6 +131,16 @@ static char *parent_of(const char *path) {
     }
     slash[slash == parent ? 1 : 0] = '\0';
     return parent;
+}
+
+xorcast_status cli_output_place(cli_session *session, const char *path) {
+    struct stat facts;
+    char *parent = parent_of(path);
+    xorcast_status status = XORCAST_OK;
+    if (parent != NULL && stat(parent, &facts) != 0 && (errno == ENOENT || errno == ENOTDIR))
+        status = cli_fail_os(session, errno, "write into", parent);
+    free(parent);
+    return status;
 }
 
 /* A file in the directory of a checkpoint would become a part of it. */

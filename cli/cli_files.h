@@ -33,6 +33,10 @@ xorcast_status cli_output_finish(cli_output *output);
 /* Removes what was written. Nothing to do after finish. */
 void cli_output_abandon(cli_output *output);
 
+/* Is there a directory for `path` to be made in? NOT_FOUND that names it; of a parent that cannot
+ * be looked at, whoever writes there says what is wrong. */
+xorcast_status cli_output_place(cli_session *session, const char *path);
+
 /* Are both the same existing file? */
 bool cli_same_file(const char *a, const char *b);
 

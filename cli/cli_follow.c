@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define LOOK_MS 200u  /* how long a poll may keep a signal waiting */
 #define AGAIN_MS 100u /* before something that failed for a moment is tried again */
@@ -250,19 +251,31 @@ static xorcast_status follow(follower *f) {
 
 /* ---- The command ------------------------------------------------------------------------------*/
 
-/* The library refuses this too, but only when the checkpoint is written, at the very end. */
-static xorcast_status check_output(cli_session *session) {
-    const cli_options *o = &session->options;
-    if (o->output == NULL || cli_same_file(o->output, o->operands[1]))
-        return XORCAST_OK;
-    DIR *directory = opendir(o->output);
-    if (directory == NULL)
-        return XORCAST_OK;
+static bool is_empty(const char *path) {
+    DIR *directory = opendir(path);
     bool empty = true;
+    if (directory == NULL)
+        return true; /* whoever writes there says what is wrong */
     for (struct dirent *entry; empty && (entry = readdir(directory)) != NULL;)
         empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
     closedir(directory);
-    if (!empty)
+    return empty;
+}
+
+/* The library refuses this too, but only when the checkpoint is written, at the very end. */
+static xorcast_status check_output(cli_session *session) {
+    const cli_options *o = &session->options;
+    struct stat in, out;
+    if (o->output == NULL || cli_same_file(o->output, o->operands[1]) ||
+        stat(o->operands[1], &in) != 0)
+        return XORCAST_OK;
+    if (stat(o->output, &out) != 0)
+        return cli_output_place(session, o->output);
+    if (S_ISDIR(in.st_mode) ? !S_ISDIR(out.st_mode) : !S_ISREG(out.st_mode))
+        return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
+                        "%.200s is no %s, as %.200s is; choose another output", o->output,
+                        S_ISDIR(in.st_mode) ? "directory" : "regular file", o->operands[1]);
+    if (S_ISDIR(out.st_mode) && !is_empty(o->output))
         return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
                         "%.400s is a directory with files in it; choose another output", o->output);
     return XORCAST_OK;

@@ -55,18 +55,8 @@ void cli_info_json(cli_json *json, const xorcast_delta_info *info) {
         cli_json_null(json, "entropy_bound_bytes");
 }
 
-void cli_info_result(const cli_session *session, FILE *file, const char *event, const char *did,
-                     const xorcast_delta_info *info) {
+static void print_changed(FILE *file, const char *did, const xorcast_delta_info *info) {
     const xorcast_counts *counts = &info->counts;
-    if (session->options.quiet)
-        return;
-    if (session->options.json) {
-        cli_json json = cli_json_begin(file);
-        cli_json_text(&json, "event", event);
-        cli_info_json(&json, info);
-        cli_json_end(&json);
-        return;
-    }
     fprintf(file, "%s: %s of %s changed (%s), the delta is %s (%s)", did,
             cli_bytes((double)counts->bytes_changed).text,
             cli_bytes((double)counts->bytes_covered).text,
@@ -76,4 +66,42 @@ void cli_info_result(const cli_session *session, FILE *file, const char *event, 
     if (info->entropy_bound_bytes > 0)
         fprintf(file, ", entropy bound %s", cli_bytes(info->entropy_bound_bytes).text);
     fputc('\n', file);
+}
+
+void cli_info_result(const cli_session *session, FILE *file, const char *event, const char *did,
+                     const xorcast_delta_info *info) {
+    if (session->options.quiet)
+        return;
+    if (!session->options.json) {
+        print_changed(file, did, info);
+        return;
+    }
+    cli_json json = cli_json_begin(file);
+    cli_json_text(&json, "event", event);
+    cli_info_json(&json, info);
+    cli_json_end(&json);
+}
+
+void cli_info_applied(const cli_session *session, const char *event, const char *did,
+                      const char *path, const xorcast_delta_info *info) {
+    if (session->options.quiet)
+        return;
+    if (session->options.json) {
+        cli_json json = cli_json_begin(stdout);
+        cli_json_text(&json, "event", event);
+        cli_json_bool(&json, "already_there", info->already == XORCAST_ALREADY_THERE);
+        cli_json_bool(&json, "copied", info->already == XORCAST_ALREADY_COPIED);
+        cli_info_json(&json, info);
+        cli_json_end(&json);
+        return;
+    }
+    if (info->already == XORCAST_ALREADY_NOT) {
+        print_changed(stdout, did, info);
+        return;
+    }
+    fputs(info->already == XORCAST_ALREADY_THERE ? "already there: " : "copied: ", stdout);
+    cli_put_plain(stdout, path);
+    printf(" is what the delta leads to, digest %s; nothing %s\n",
+           cli_digest(info->target.digest).text,
+           info->already == XORCAST_ALREADY_THERE ? "to write" : "to apply");
 }

@@ -3,6 +3,7 @@
  * nothing but xorcast.h. */
 #include "cli_commands.h"
 #include "cli_progress.h"
+#include "cli_stop.h"
 #include "cli_words.h"
 
 #include <errno.h>
@@ -33,15 +34,20 @@ static const command commands[] = {
      "Verifies that CHECKPOINT is the delta's base, every byte of the delta, and the result;\n"
      "then the new checkpoint appears at once, over the old one or at OUT, file for file as\n"
      "the one it was made from. Whatever fails, CHECKPOINT is as it was. The files of a\n"
-     "directory are renamed one by one: who reads it by other means meanwhile needs -o. An apply\n"
-     "that was interrupted is finished or discarded by the next command on that path; repeated,\n"
-     "it then says that there is nothing to apply (30), or applies.\n"
+     "directory are renamed one by one: who reads it by other means meanwhile needs -o.\n"
+     "\n"
+     "An apply that was interrupted is finished or discarded by the next command on that path,\n"
+     "which says so, and may be repeated: if the target is there already, by the digest of all\n"
+     "weights, it says so, writes nothing and ends with 0. OUT counts as there if it is the\n"
+     "target file for file; if it is not there and CHECKPOINT is the target already, CHECKPOINT\n"
+     "is copied to it.\n"
      "\n"
      "example:\n"
      "  xorcast apply step_000011 12.xorcast -o step_000012\n"},
     {"check", CLI_CHECK, 2, 2, cli_check, "CHECKPOINT DELTA",
      "say whether a delta would apply, and change nothing",
      "Does all that apply does but write: reads both whole and verifies base, delta and result.\n"
+     "If the target is there already, it says so and ends with 0, as apply does.\n"
      "\n"
      "example:\n"
      "  xorcast check step_000011 12.xorcast && echo good\n"},
@@ -65,7 +71,8 @@ static const command commands[] = {
      "Replays a directory of consecutive checkpoints as a trainer would publish them: loads each\n"
      "into memory, encodes it against the one before and serves it to any number of followers.\n"
      "Names that end in numbers, as step_000012 does, give the steps, otherwise they are 0, 1,\n"
-     "2. Prints its URL first, then a line for each version.\n"
+     "2. Prints its URL first, then a line for each version. A checkpoint itself is no such\n"
+     "directory: give the one that holds it.\n"
      "\n"
      "example:\n"
      "  xorcast publish checkpoints --interval 5 --wait-peers 1\n"},
@@ -200,18 +207,15 @@ static bool has_argument(int count, char **arguments, const char *wanted) {
     return false;
 }
 
-/* Standard error is for machines too, if standard output is. */
-static void log_json(void *user, xorcast_log_level level, const char *text) {
+/* While there is no context, the library has no other way to say why it does not start. */
+static void take_log(void *user, xorcast_log_level level, const char *text) {
     static const char *const names[] = {"error", "warning", "info", "debug"};
-    (void)user;
-    flockfile(stderr);
-    cli_json json = cli_json_begin(stderr);
-    cli_json_open(&json, "log");
-    cli_json_text(&json, "level", names[(unsigned)(level - XORCAST_LOG_ERROR) % 4]);
-    cli_json_text(&json, "text", text);
-    cli_json_close(&json);
-    cli_json_end(&json);
-    funlockfile(stderr);
+    cli_session *session = user;
+    if (session->context == NULL && level == XORCAST_LOG_ERROR) {
+        (void)cli_fail(session, XORCAST_INTERNAL, 0, "%s", text);
+        return;
+    }
+    cli_log(session, names[(unsigned)(level - XORCAST_LOG_ERROR) % 4], text);
 }
 
 static xorcast_status open_context(cli_session *session) {
@@ -221,14 +225,17 @@ static xorcast_status open_context(cli_session *session) {
     options.backend = o->backend;
     options.scratch_limit_bytes = o->scratch_bytes;
     options.log_level = o->quiet ? XORCAST_LOG_ERROR : XORCAST_LOG_WARNING;
-    options.log = o->json ? log_json : NULL;
+    options.log = take_log;
     options.progress = cli_progress_update;
     options.user = session;
     const xorcast_status status = xorcast_context_create(&options, &session->context);
-    if (status < 0)
+    if (status >= 0)
+        return XORCAST_OK;
+    if (session->failure.text[0] == '\0')
         return cli_fail(session, status, 0, "the library does not start: %s",
                         xorcast_status_text(status));
-    return XORCAST_OK;
+    session->failure.status = status;
+    return status;
 }
 
 /* A result that did not arrive is none. */
@@ -324,6 +331,11 @@ static xorcast_status run(cli_session *session, int count, char **arguments) {
         return print_tool_version(session->options.json);
     if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
         return print_help(session, count - 2, arguments + 2);
+    for (int i = 2; i < count && c == NULL && name[0] == '-'; i++)
+        c = find_words(count - i, arguments + i, &used);
+    if (c != NULL)
+        return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
+                        "options come after the command: xorcast %s ... %.100s", c->name, name);
     return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
                     "there is no command '%.200s'; 'xorcast help' lists them", name);
 }
@@ -341,5 +353,7 @@ int main(int count, char **arguments) {
     if (status < 0)
         cli_report(&session, status);
     xorcast_context_destroy(session.context);
+    if (status == XORCAST_CANCELLED)
+        cli_stop_end(&session);
     return xorcast_status_exit_code(status);
 }

@@ -3,10 +3,13 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define SECONDS_MOST 1e9
 
 typedef enum value_kind {
     FLAG,        /* bool */
@@ -159,9 +162,20 @@ static bool read_real(const char *text, double least, double most, double *real_
     return true;
 }
 
-static bool read_word(const char *text, const char *const *words, uint32_t count,
-                      uint32_t *at_out) {
-    for (uint32_t i = 0; i < count; i++)
+/* Of a choice, in the order of their numbers. */
+static const char *const codecs[] = {"raw", "lz4", "snappy", "gap", "auto", NULL};
+static const char *const passes[] = {"zstd", "none", NULL};
+static const char *const receivers[] = {"cpu", "gpu", "engine", NULL};
+
+static const char *const *words_of(value_kind kind) {
+    return kind == CODEC         ? codecs
+           : kind == SECOND_PASS ? passes
+           : kind == RECEIVER    ? receivers
+                                 : NULL;
+}
+
+static bool read_word(const char *text, const char *const *words, uint32_t *at_out) {
+    for (uint32_t i = 0; words[i] != NULL; i++)
         if (strcmp(text, words[i]) == 0) {
             *at_out = i;
             return true;
@@ -170,9 +184,6 @@ static bool read_word(const char *text, const char *const *words, uint32_t count
 }
 
 static bool read_value(const option_row *row, const char *text, void *place) {
-    static const char *const codecs[] = {"raw", "lz4", "snappy", "gap", "auto"};
-    static const char *const passes[] = {"zstd", "none"};
-    static const char *const receivers[] = {"cpu", "gpu", "engine"};
     uint64_t number;
     double real;
     const char *end;
@@ -198,23 +209,82 @@ static bool read_value(const option_row *row, const char *text, void *place) {
         return read_size(text, place) && *(uint64_t *)place >= row->least &&
                *(uint64_t *)place <= row->most;
     case SECONDS:
-        if (!read_real(text, 0, 1e9, &real))
+        if (!read_real(text, 0, SECONDS_MOST, &real))
             return false;
         *(uint64_t *)place = (uint64_t)ceil(real * 1e3);
         return *(uint64_t *)place >= row->least;
     case SHARE:
         return read_real(text, 1e-9, 0.5, place);
     case CODEC:
-        if (!read_word(text, codecs, 5, &at))
-            return false;
-        *(uint32_t *)place = at + XORCAST_CODEC_RAW;
-        return true;
     case SECOND_PASS:
-        return read_word(text, passes, 2, place);
     case RECEIVER:
-        return read_word(text, receivers, 3, place);
+        if (!read_word(text, words_of(row->kind), &at))
+            return false;
+        *(uint32_t *)place = row->kind == CODEC ? at + XORCAST_CODEC_RAW : at;
+        return true;
     }
     return false;
+}
+
+typedef struct wanted {
+    char text[120];
+} wanted;
+
+static wanted wanted_word(const char *const *words) {
+    wanted out = {"one of "};
+    for (size_t i = 0; words[i] != NULL; i++) {
+        const size_t length = strlen(out.text);
+        snprintf(out.text + length, sizeof out.text - length, "%s%s", words[i],
+                 words[i + 1] != NULL ? ", " : "");
+    }
+    return out;
+}
+
+static wanted wanted_number(const option_row *row) {
+    const bool size = row->kind == SIZE;
+    wanted out;
+    int length = snprintf(out.text, sizeof out.text, "a %s, %" PRIu64,
+                          size ? "number of bytes" : "whole number", row->least);
+    if (row->most >= INT64_MAX) /* whatever there is room for */
+        length += snprintf(out.text + length, sizeof out.text - (size_t)length, " or more");
+    else
+        length += snprintf(out.text + length, sizeof out.text - (size_t)length, " to %" PRIu64,
+                           row->most);
+    if (size)
+        snprintf(out.text + length, sizeof out.text - (size_t)length,
+                 ", as in 7000000, 512k, 7m, 4g or 1t");
+    return out;
+}
+
+/* What a value may be: read_value in words. */
+static wanted wanted_value(const option_row *row) {
+    wanted out = {""};
+    switch (row->kind) {
+    case COUNT:
+    case LEVEL:
+    case SIZE:
+        return wanted_number(row);
+    case SECONDS:
+        snprintf(out.text, sizeof out.text, "a number of seconds, %g to %.0f, as in 0.5 or 30",
+                 (double)row->least / 1e3, SECONDS_MOST);
+        break;
+    case SHARE:
+        snprintf(out.text, sizeof out.text, "a share of one, above 0 and at most 0.5");
+        break;
+    case TEXT:
+        if (row->most == 0)
+            snprintf(out.text, sizeof out.text, "a text that is not empty");
+        else
+            snprintf(out.text, sizeof out.text, "a text of 1 to %" PRIu64 " bytes", row->most);
+        break;
+    case CODEC:
+    case SECOND_PASS:
+    case RECEIVER:
+        return wanted_word(words_of(row->kind));
+    case FLAG: /* has none */
+        break;
+    }
+    return out;
 }
 
 /* ---- The command line -------------------------------------------------------------------------*/
@@ -301,11 +371,10 @@ bool cli_options_parse(const char *command, uint32_t command_bit, int count, cha
         else if (found == ':')
             snprintf(problem, problem_bytes, "a value must follow %s; see 'xorcast %s --help'",
                      arguments[optind - 1], command);
-        else if (row == NULL || !read_value(row, optarg, (char *)options_out + row->place))
+        else if (!read_value(row, optarg, (char *)options_out + row->place))
             snprintf(problem, problem_bytes,
-                     "--%s cannot be '%s'; 'xorcast %s --help' says what it "
-                     "can be",
-                     row == NULL ? "" : row->name, optarg, command);
+                     "--%s cannot be '%.100s': it is %s; see 'xorcast %s --help'", row->name,
+                     optarg, wanted_value(row).text, command);
         else
             continue;
         return false;

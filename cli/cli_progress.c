@@ -33,14 +33,16 @@ static void draw(const cli_bar *progress, uint64_t now, uint64_t done, uint64_t 
     fflush(stderr);
 }
 
-void cli_progress_update(void *user, uint64_t done_bytes, uint64_t total_bytes) {
-    cli_bar *bar = &((cli_session *)user)->bar;
+int cli_progress_update(void *user, uint64_t done_bytes, uint64_t total_bytes) {
+    cli_session *session = user;
+    cli_bar *bar = &session->bar;
     const uint64_t now = cli_now_ns();
-    if (bar->label == NULL || now < bar->next_ns)
-        return;
-    bar->next_ns = now + EVERY_MS * UINT64_C(1000000);
-    bar->drawn = true;
-    draw(bar, now, done_bytes, total_bytes);
+    if (bar->label != NULL && now >= bar->next_ns) {
+        bar->next_ns = now + EVERY_MS * UINT64_C(1000000);
+        bar->drawn = true;
+        draw(bar, now, done_bytes, total_bytes);
+    }
+    return session->signals_call_off && cli_stop_wanted();
 }
 
 void cli_progress_end(cli_session *session) {

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define LOOK_MS 20u          /* how often peers are counted while waiting for them */
 #define LAST_PEERS_MS 30000u /* for followers to take the last version */
@@ -204,11 +205,25 @@ static xorcast_status serve(publication *p) {
     return status;
 }
 
+/* Serving a single version has its uses; more often a checkpoint was named, not what holds it. */
+static void warn_of_one(const publication *p) {
+    const char *directory = p->session->options.operands[0], *step = p->steps.at[0].path;
+    struct stat facts;
+    const bool is_file = stat(step, &facts) == 0 && S_ISREG(facts.st_mode);
+    char text[1200];
+    snprintf(text, sizeof text, "%.400s holds one step, %.400s, and no version will follow it%s",
+             directory, step,
+             is_file ? "; if it is one checkpoint itself, give the directory that holds it" : "");
+    cli_warn(p->session, text);
+}
+
 xorcast_status cli_publish(cli_session *session) {
     publication p = {.session = session};
     CLI_TRY(cli_refuse_inproc(session, session->options.listen));
     CLI_TRY(cli_stop_catch(session));
     xorcast_status status = cli_steps_list(session, session->options.operands[0], &p.steps);
+    if (status == XORCAST_OK && p.steps.count == 1)
+        warn_of_one(&p);
     if (status == XORCAST_OK)
         status = open_publisher(&p);
     if (status == XORCAST_OK)

@@ -10,7 +10,7 @@
 const cli_remedy cli_remedies[CLI_REMEDIES] = {
     {"FIX", "correct the command or what it names"},
     {"RETRY", "try again later, or with more memory, room or time"},
-    {"REFETCH", "fetch or make the delta again"},
+    {"REFETCH", "fetch or make again what the error names"},
     {"UPGRADE", "use the newest xorcast on both sides"},
     {"REFUSE", "do not use these bytes"},
     {"KEYFRAME", "use the right checkpoint, or fetch the weights whole"},
@@ -19,14 +19,6 @@ const cli_remedy cli_remedies[CLI_REMEDIES] = {
     {"REPAIR", "fetch the weights whole"},
     {"REPORT", "report this defect"},
 };
-
-static const char *to_do(xorcast_status status) {
-    const char *word = xorcast_status_remedy(status);
-    for (size_t i = 0; i < CLI_REMEDIES; i++)
-        if (strcmp(cli_remedies[i].word, word) == 0)
-            return cli_remedies[i].text;
-    return word;
-}
 
 xorcast_status cli_fail(cli_session *session, xorcast_status status, int os_error,
                         const char *format, ...) {
@@ -43,7 +35,8 @@ xorcast_status cli_fail(cli_session *session, xorcast_status status, int os_erro
 }
 
 xorcast_status cli_fail_os(cli_session *session, int os_error, const char *verb, const char *path) {
-    const bool absent = os_error == ENOENT || os_error == ENOTDIR;
+    const bool absent =
+        os_error == ENOENT || os_error == ENOTDIR || os_error == ENAMETOOLONG || os_error == ELOOP;
     const bool forbidden = os_error == EACCES || os_error == EPERM || os_error == EROFS;
     return cli_fail(session,
                     absent      ? XORCAST_NOT_FOUND
@@ -73,12 +66,27 @@ xorcast_error cli_failure(cli_session *session, xorcast_status status) {
     return error;
 }
 
-/* The library names its own setting; a person has an option. */
-static void add_hint(const cli_session *session, xorcast_error *error) {
-    const size_t length = strlen(error->text);
-    if (error->status == XORCAST_NO_HOST_MEMORY && session->options.scratch_bytes > 0 &&
-        strstr(error->text, "scratch") != NULL)
-        snprintf(error->text + length, sizeof error->text - length, "; raise --scratch");
+/* Standard error is for machines too, if standard output is. */
+void cli_log(const cli_session *session, const char *level, const char *text) {
+    flockfile(stderr);
+    if (session->options.json) {
+        cli_json json = cli_json_begin(stderr);
+        cli_json_open(&json, "log");
+        cli_json_text(&json, "level", level);
+        cli_json_text(&json, "text", text);
+        cli_json_close(&json);
+        cli_json_end(&json);
+    } else {
+        fprintf(stderr, "xorcast: %s: ", level);
+        cli_put_plain(stderr, text);
+        fputc('\n', stderr);
+    }
+    funlockfile(stderr);
+}
+
+void cli_warn(const cli_session *session, const char *text) {
+    if (!session->options.quiet)
+        cli_log(session, "warning", text);
 }
 
 static void put_index(cli_json *json, const char *key, uint64_t index) {
@@ -107,8 +115,7 @@ static void report_json(const xorcast_error *error) {
 }
 
 void cli_report(cli_session *session, xorcast_status status) {
-    xorcast_error error = cli_failure(session, status);
-    add_hint(session, &error);
+    const xorcast_error error = cli_failure(session, status);
     if (session->options.json) {
         report_json(&error);
         return;
@@ -121,7 +128,8 @@ void cli_report(cli_session *session, xorcast_status status) {
     fputc('\n', stderr);
     if (status == XORCAST_BAD_ARGUMENT || status == XORCAST_CANCELLED)
         return; /* the text says it all */
-    fprintf(stderr, "xorcast%s%s: %s: %s; to do: %s\n", space, session->command,
-            xorcast_status_name(status), xorcast_status_text(status),
-            to_do(status));
+    /* What to do depends on more than the status: the text says it, where the cause is known. */
+    fprintf(stderr, "xorcast%s%s: %s (exit code %d): %s\n", space, session->command,
+            xorcast_status_name(status), xorcast_status_exit_code(status),
+            xorcast_status_text(status));
 }

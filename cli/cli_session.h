@@ -23,6 +23,7 @@ typedef struct cli_session {
     xorcast_context *context;
     xorcast_error failure; /* of the tool itself; status OK: none */
     cli_bar bar;
+    bool signals_call_off; /* a signal ends what the library does, then the process */
 } cli_session;
 
 #define CLI_TRY(call)                                                                              \
@@ -43,7 +44,12 @@ xorcast_status cli_fail_os(cli_session *session, int os_error, const char *verb,
 /* BAD_ARGUMENT for a URL that only this process could open. */
 xorcast_status cli_refuse_inproc(cli_session *session, const char *url);
 
-/* The words that xorcast_status_remedy gives, and what a person does about each. */
+/* A line for people, or {"log":{...}}, on standard error; from any thread. */
+void cli_log(const cli_session *session, const char *level, const char *text);
+/* The same at level "warning", unless the command is to be quiet. */
+void cli_warn(const cli_session *session, const char *text);
+
+/* The words that xorcast_status_remedy gives, and what each means whatever the cause. */
 typedef struct cli_remedy {
     const char *word, *text;
 } cli_remedy;
@@ -53,7 +59,8 @@ extern const cli_remedy cli_remedies[CLI_REMEDIES];
 /* The failure that ended a call, wherever it was recorded. */
 xorcast_error cli_failure(cli_session *session, xorcast_status status);
 
-/* Prints it to standard error, for people or as {"error":{...}}. */
+/* Prints it to standard error, for people or as {"error":{...}}: its text, which says what to do
+ * where that is not plain, then the status. */
 void cli_report(cli_session *session, xorcast_status status);
 
 #endif

@@ -28,6 +28,13 @@ static uint64_t number_in(const char *path) {
     return strtoull(path + begin, NULL, 10);
 }
 
+/* NAME-00001-of-00003.safetensors: a part of one checkpoint. */
+static bool is_shard(const char *name) {
+    const char *of = strstr(name, "-of-");
+    const size_t digits = of == NULL ? 0 : strspn(of + 4, "0123456789");
+    return digits > 0 && strcmp(of + 4 + digits, suffix) == 0;
+}
+
 /* Is it a file of weights, or a directory with one? */
 static bool is_checkpoint(const char *path) {
     DIR *directory = opendir(path);
@@ -96,7 +103,7 @@ static void order(cli_steps *steps) {
 static xorcast_status read_entries(cli_session *session, DIR *open_directory, const char *directory,
                                    cli_steps *steps) {
     for (struct dirent *entry; (entry = readdir(open_directory)) != NULL;) {
-        if (ends_with(entry->d_name, index_suffix))
+        if (ends_with(entry->d_name, index_suffix) || is_shard(entry->d_name))
             return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
                             "%.400s is one checkpoint; give the directory that holds the steps",
                             directory);
@@ -109,6 +116,9 @@ static xorcast_status read_entries(cli_session *session, DIR *open_directory, co
 xorcast_status cli_steps_list(cli_session *session, const char *directory, cli_steps *steps) {
     memset(steps, 0, sizeof *steps);
     DIR *open_directory = opendir(directory);
+    if (open_directory == NULL && errno == ENOTDIR)
+        return cli_fail(session, XORCAST_BAD_ARGUMENT, 0,
+                        "%.400s is one file; give the directory that holds the steps", directory);
     if (open_directory == NULL)
         return cli_fail_os(session, errno, "read the directory", directory);
     xorcast_status status = read_entries(session, open_directory, directory, steps);

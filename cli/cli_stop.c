@@ -13,7 +13,7 @@
 #define REPEAT_NS UINT64_C(1000000000) /* a signal this soon after the first is its echo */
 
 /* The handler may run on any thread; the pipe wakes the one that sleeps. */
-static volatile sig_atomic_t stop_wanted;
+static volatile sig_atomic_t stop_wanted; /* the signal's number */
 static _Atomic uint64_t first_ns; /* when the first signal came; 0: none yet */
 static int stop_pipe[2] = {-1, -1};
 
@@ -25,19 +25,42 @@ static void on_signal(int number) {
         signal(number, SIG_DFL);
         raise(number); /* delivered when this handler returns */
     }
-    stop_wanted = 1;
+    stop_wanted = number;
     if (write(stop_pipe[1], "", 1) < 0)
         errno = 0; /* the flag is set all the same */
     errno = saved;
 }
 
-xorcast_status cli_stop_catch(cli_session *session) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+static bool catch_signal(int number, bool even_ignored) {
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, present;
     sigemptyset(&action.sa_mask);
-    if (pipe2(stop_pipe, O_CLOEXEC | O_NONBLOCK) != 0 || sigaction(SIGINT, &action, NULL) != 0 ||
-        sigaction(SIGTERM, &action, NULL) != 0)
+    return sigaction(number, NULL, &present) == 0 &&
+           ((present.sa_handler == SIG_IGN && !even_ignored) ||
+            sigaction(number, &action, NULL) == 0);
+}
+
+static xorcast_status catch_signals(cli_session *session, bool to_end) {
+    if (pipe2(stop_pipe, O_CLOEXEC | O_NONBLOCK) != 0 || !catch_signal(SIGINT, !to_end) ||
+        !catch_signal(SIGTERM, !to_end) || (to_end && !catch_signal(SIGHUP, false)))
         return cli_fail(session, XORCAST_INTERNAL, errno, "signals cannot be caught");
+    session->signals_call_off = to_end;
     return XORCAST_OK;
+}
+
+xorcast_status cli_stop_catch(cli_session *session) {
+    return catch_signals(session, false);
+}
+
+xorcast_status cli_stop_catch_to_end(cli_session *session) {
+    return catch_signals(session, true);
+}
+
+void cli_stop_end(const cli_session *session) {
+    const int number = stop_wanted;
+    if (!session->signals_call_off || number == 0)
+        return;
+    signal(number, SIG_DFL);
+    raise(number);
 }
 
 bool cli_stop_is_caught(void) {

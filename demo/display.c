@@ -135,7 +135,7 @@ static void print_place(const settings *run, const weights_bundle *sync) {
     else
         (void)printf("Published weights and the samplers' live weights are in host memory.\n");
     if (run->no_gpu[0] != 0)
-        (void)printf("No GPU is used: %s.\n", run->no_gpu);
+        (void)printf("All of this works without a GPU. None is used here: %s.\n", run->no_gpu);
 }
 
 void display_begin(display *self, const weights_bundle *sync, const char *url) {

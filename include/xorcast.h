@@ -71,7 +71,7 @@ extern "C" {
     X(LAYOUT_MISMATCH, -404, "FIX", 33, "names, dtypes or shapes differ")                          \
     X(VERSION_GONE, -405, "KEYFRAME", 34, "the version is no longer, or not yet, to be had")       \
     X(LINK_DOWN, -501, "RETRY", 40, "the connection was lost")                                     \
-    X(LINK_REFUSED, -502, "FIX", 41, "the other side refused")                                     \
+    X(LINK_REFUSED, -502, "FIX", 41, "an address cannot be used, or the other side refused")       \
     X(NOT_FOUND, -503, "FIX", 42, "no such file, address or object")                               \
     X(DEVICE_FAILED, -601, "RESTART", 50, "the device failed")                                     \
     X(WEIGHTS_MIXED, -701, "FINISH_OR_UNDO", 60, "the weights are partly old and partly new")      \
@@ -141,8 +141,9 @@ typedef struct xorcast_context_options {
     uint32_t engine;              /* xorcast_engine_use; a GPU without an engine has kernels */
     uint32_t reserved;
     /* Now and then from the thread that called, while it encodes or folds a delta, or diffs,
-     * checks, applies or loads a checkpoint; NULL: none. */
-    void (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes);
+     * checks, applies or loads a checkpoint; NULL: none. Returns 0; anything else calls the work
+     * off, which fails with CANCELLED as soon as it can, unless it is done before that. */
+    int (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes);
 } xorcast_context_options;
 #define XORCAST_CONTEXT_OPTIONS_INIT                                                               \
     {                                                                                              \
@@ -380,6 +381,13 @@ typedef struct xorcast_counts {
     uint64_t elements_covered;
 } xorcast_counts;
 
+/* What a checkpoint was before a delta was applied to it. */
+typedef enum xorcast_already {
+    XORCAST_ALREADY_NOT = 0,   /* the delta's base */
+    XORCAST_ALREADY_THERE = 1, /* the target stood where it goes: nothing was written */
+    XORCAST_ALREADY_COPIED = 2 /* the target itself: it was copied to `out_path` */
+} xorcast_already;
+
 typedef struct xorcast_delta_info {
     uint32_t format_version;
     uint32_t has_files; /* made from checkpoint files, and carries their structure */
@@ -397,6 +405,8 @@ typedef struct xorcast_delta_info {
     xorcast_encoding asked;       /* what the encoder was told */
     /* order-0 bound of positions and XOR bytes, by tensor; 0: not measured */
     double entropy_bound_bytes;
+    uint32_t already; /* xorcast_already; of checkpoint_apply and checkpoint_check, else 0 */
+    uint32_t reserved;
 } xorcast_delta_info;
 
 /* Where bytes go to and come from. `write` and `read` return 0, or an errno value. */
@@ -462,8 +472,8 @@ XORCAST_API xorcast_status xorcast_delta_check(xorcast_bundle *bundle, const xor
 XORCAST_API xorcast_status xorcast_delta_apply(xorcast_bundle *bundle, const xorcast_source *source,
                                                xorcast_delta_info *info_out) XORCAST_MUST_USE;
 
-/* One delta from `count` consecutive ones (oldest first), without weights. RUN_MISMATCH,
- * VERSION_ORDER or BASE_MISMATCH if they do not follow each other; UNSUPPORTED if one that is not
+/* One delta from `count` consecutive ones (oldest first), without weights. RUN_MISMATCH or
+ * VERSION_ORDER if they do not follow each other; UNSUPPORTED if one that is not
  * the first changes the layout, or if only some have checkpoint files. */
 XORCAST_API xorcast_status xorcast_delta_fold(xorcast_context *context,
                                               const xorcast_source *sources, uint64_t count,
@@ -501,11 +511,19 @@ XORCAST_API xorcast_status xorcast_checkpoint_diff(xorcast_context *context, con
                                                    const xorcast_delta_options *options,
                                                    const xorcast_sink *sink,
                                                    xorcast_delta_info *info_out) XORCAST_MUST_USE;
+/* What xorcast_checkpoint_apply without `out_path` would say, and nothing written. */
 XORCAST_API xorcast_status xorcast_checkpoint_check(xorcast_context *context, const char *path,
                                                     const xorcast_source *source,
                                                     xorcast_delta_info *info_out) XORCAST_MUST_USE;
 /* Writes the target checkpoint to `out_path`, or over `path` if it is NULL; the replacement is
- * atomic, and an interrupted one is finished or discarded by the next call on that path. */
+ * atomic, and an interrupted one is finished or discarded by the next call on that path, with a
+ * warning in the log. One that is called off (`progress`) leaves nothing; from the moment on that
+ * decides for the new checkpoint, it cannot be.
+ *
+ * May be repeated: a checkpoint whose weights are the target's already is OK and stays as it is,
+ * and so is `out_path` if it is the target file for file; `info_out` says so. Weights are compared
+ * by layout and digest, of all bytes; of the delta, only the manifest is read then. If only `path`
+ * is the target, it is copied to `out_path`. */
 XORCAST_API xorcast_status xorcast_checkpoint_apply(xorcast_context *context, const char *path,
                                                     const xorcast_source *source,
                                                     const char *out_path,

@@ -23,7 +23,7 @@ static xorcast_status check_ordinal(xorcast_context *context, const xci_device_o
         return not_opened(context, ops, ordinal, error);
     if (error != 0)
         FAIL(context, XORCAST_UNSUPPORTED,
-             "the backend %s finds no driver or no GPU: %s; use the backend cpu, or install a "
+             "the backend %s finds no GPU, or no driver for it (%s); to use a GPU, install its "
              "driver",
              ops->name, ops->error_text(error));
     if ((uint32_t)ordinal >= count)

@@ -99,8 +99,9 @@ static xorcast_status load(xorcast_context *context, const char *name) {
     try_everywhere(&s);
     if (s.handle == NULL)
         FAIL(context, XORCAST_UNSUPPORTED,
-             "there is no backend %s: %.300s; build the library where nvcc is, or set "
-             "XORCAST_PLUGIN_PATH to the plug-in's folder",
+             "the backend %s is not installed (%.300s); to use a GPU, build the library where nvcc "
+             "is, "
+             "or set XORCAST_PLUGIN_PATH to the plug-in's folder",
              name, s.reason);
     const xci_device_ops *(*entry)(void);
     void *symbol = dlsym(s.handle, ENTRY);

@@ -38,8 +38,9 @@ xorcast_status xci_io_fail(xorcast_context *context, const char *verb, const cha
         FAIL_AT(context, XORCAST_NO_PERMISSION, place,
                 "cannot %s %s: %s; let this user, or choose another place", verb, path,
                 strerror(error));
-    const xorcast_status status =
-        error == ENOENT || error == ENOTDIR ? XORCAST_NOT_FOUND : XORCAST_IO_FAILED;
+    const bool absent =
+        error == ENOENT || error == ENOTDIR || error == ENAMETOOLONG || error == ELOOP;
+    const xorcast_status status = absent ? XORCAST_NOT_FOUND : XORCAST_IO_FAILED;
     FAIL_AT(context, status, place, "cannot %s %s: %s", verb, path, strerror(error));
 }
 

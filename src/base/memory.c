@@ -75,7 +75,8 @@ xorcast_status xci_account(xorcast_context *context, uint64_t bytes) {
     (void)shrink_kept(context, true);
     if (!count_bytes(shared, bytes))
         FAIL(context, XORCAST_NO_HOST_MEMORY,
-             "%llu bytes more would pass the scratch limit of %llu; raise scratch_limit_bytes",
+             "%llu bytes more would pass the scratch limit of %llu; raise --scratch (option "
+             "scratch_limit_bytes)",
              (unsigned long long)bytes, (unsigned long long)shared->options.scratch_limit_bytes);
     return XORCAST_OK;
 }

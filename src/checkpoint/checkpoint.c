@@ -135,8 +135,7 @@ static xorcast_status load_tensor(const load *l, uint64_t index, uint32_t lane, 
     const xci_tensor *to = &l->part->tensors[index];
     for (uint32_t i = 0; i < to->region_count; i++)
         TRY(load_region(l, lane, l->places[index], to, &to->regions[i]));
-    xci_progress_step(l->to->context, worker, to->bytes);
-    return XORCAST_OK;
+    return xci_progress_step(l->to->context, worker, to->bytes);
 }
 
 static xorcast_status load_to_host(void *user, uint64_t index, uint32_t worker) {

@@ -39,11 +39,11 @@ static xorcast_status check_stage(xorcast_context *context, const char *stage) {
     return XORCAST_OK;
 }
 
-static xorcast_status clear(xorcast_context *context, const char *stage, xci_arena *arena) {
+static xorcast_status clear(xorcast_context *context, const char *stage, xci_arena *arena,
+                            uint64_t *count_out) {
     const char **names, *path;
-    uint64_t count;
-    TRY(xci_io_list(context, stage, arena, &names, &count));
-    for (uint64_t i = 0; i < count; i++) {
+    TRY(xci_io_list(context, stage, arena, &names, count_out));
+    for (uint64_t i = 0; i < *count_out; i++) {
         TRY(xci_path_join(arena, stage, names[i], &path));
         TRY(xci_io_remove(context, path));
     }
@@ -71,18 +71,24 @@ static xorcast_status is_current(xorcast_context *context, const char *stage, in
     return XORCAST_OK;
 }
 
-/* Emptying is allowed to the holder of the claim, and only while no record refers to the files. */
+/* Emptying is allowed to the holder of the claim, and only while no record refers to the files.
+ * Nobody leaves files but who was interrupted. */
 static xorcast_status take_over(xorcast_context *context, const char *path, bool directory,
                                 const char *stage, int claim, bool *taken_out) {
     xci_arena *arena;
     bool current, record = false;
+    uint64_t left = 0;
     TRY(xci_arena_create(context, &arena));
     xorcast_status status = is_current(context, stage, claim, &current);
     if (status == XORCAST_OK && current && directory)
         status = has_record(context, arena, path, &record);
     *taken_out = status == XORCAST_OK && current && !record;
     if (*taken_out)
-        status = clear(context, stage, arena);
+        status = clear(context, stage, arena, &left);
+    if (status == XORCAST_OK && left > 0)
+        xci_log(context, XORCAST_LOG_WARNING,
+                "an interrupted replacement of %s is discarded: it is the version that it was",
+                path);
     xci_arena_destroy(arena);
     return status;
 }
@@ -114,9 +120,10 @@ xorcast_status xci_stage_claim(xorcast_context *context, const char *path, bool 
 
 xorcast_status xci_stage_drop(xorcast_context *context, const char *stage, int claim) {
     xci_arena *arena;
+    uint64_t count;
     xorcast_status status = xci_arena_create(context, &arena);
     if (status == XORCAST_OK) {
-        status = clear(context, stage, arena);
+        status = clear(context, stage, arena, &count);
         xci_arena_destroy(arena);
     }
     if (status == XORCAST_OK)
@@ -281,11 +288,18 @@ void xci_gate_leave(xci_gate *gate) {
     gate->fd = -1;
 }
 
-static xorcast_status finish_alone(xorcast_context *context, const char *folder) {
+/* Unless another process was faster. */
+static xorcast_status finish_alone(xorcast_context *context, xci_arena *arena, const char *folder) {
     xci_gate gate;
+    bool pending = false;
     TRY(enter(context, folder, true, &gate));
-    const xorcast_status status = xci_record_finish(context, folder);
+    xorcast_status status = has_record(context, arena, folder, &pending);
+    if (status == XORCAST_OK && pending)
+        status = xci_record_finish(context, folder);
     xci_gate_leave(&gate);
+    if (status == XORCAST_OK && pending)
+        xci_log(context, XORCAST_LOG_WARNING,
+                "an interrupted replacement of %s is finished: it is the new version now", folder);
     return status;
 }
 
@@ -299,7 +313,7 @@ static xorcast_status enter_folder(xorcast_context *context, xci_arena *arena, c
             break;
         xci_gate_leave(gate_out);
         TRY(status);
-        TRY(finish_alone(context, folder));
+        TRY(finish_alone(context, arena, folder));
     }
     discard(context, arena, folder, true);
     return XORCAST_OK;

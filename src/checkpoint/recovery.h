@@ -43,8 +43,8 @@ xorcast_status xci_gate_enter_alone(xorcast_context *context, const char *folder
                                     xci_gate *gate_out);
 void xci_gate_leave(xci_gate *gate);
 
-/* Finishes or discards what an interrupted replacement of `path` left. Every call that opens a
- * checkpoint does it. */
+/* Finishes or discards what an interrupted replacement of `path` left, and logs a warning that says
+ * which. Every call that opens a checkpoint does it. */
 xorcast_status xci_checkpoint_recover(xorcast_context *context, const char *path);
 
 #endif

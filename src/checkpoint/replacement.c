@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/folder.h"
 #include "base/io.h"
+#include "base/progress.h"
 #include "checkpoint/paths.h"
 #include "checkpoint/recovery.h"
 
@@ -63,8 +64,8 @@ static xorcast_status claim(xci_replacement *r) {
         if (r->claim >= 0)
             return XORCAST_OK;
     } while (xci_now_ns() < deadline);
-    FAIL(r->context, XORCAST_BAD_STATE,
-         "another process is replacing %s now; wait until it has ended", r->path);
+    FAIL(r->context, XORCAST_TIMED_OUT,
+         "another process is replacing %s now; wait until it has ended, then try again", r->path);
 }
 
 static xorcast_status begin(xci_replacement *r, const char *path) {
@@ -196,6 +197,7 @@ static xorcast_status sync_files(xci_replacement *r) {
         if (made->mode != 0)
             TRY(xci_file_set_mode(r->context, made->file, made->mode));
         TRY(xci_file_sync(r->context, made->file));
+        TRY(xci_progress_ask(r->context));
     }
     return XORCAST_OK;
 }

@@ -11,7 +11,7 @@
 
 typedef struct xci_replacement xci_replacement;
 
-/* Recovers `path` and claims it. A directory is made if it does not exist. BAD_STATE if another
+/* Recovers `path` and claims it. A directory is made if it does not exist. TIMED_OUT if another
  * process is replacing it; BAD_ARGUMENT if a file stands where a directory should, or the
  * reverse. */
 xorcast_status xci_replacement_begin(xorcast_context *context, const char *path, bool directory,

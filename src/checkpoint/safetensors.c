@@ -247,8 +247,8 @@ xorcast_status xci_safetensors_length(xorcast_context *context, const char *path
     const uint64_t header_bytes = xci_load64(prefix);
     if (header_bytes > XCI_HEADER_MAX)
         FAIL(context, XORCAST_DATA_LIMIT,
-             "%s: its header would have %llu bytes, more than the format's limit of %llu; this is "
-             "no safetensors file",
+             "%s is no safetensors file: it would have a header of %llu bytes, more than the "
+             "format's limit of %llu",
              path, (unsigned long long)header_bytes, (unsigned long long)XCI_HEADER_MAX);
     if (file_bytes < XCI_HEADER_PREFIX || header_bytes > file_bytes - XCI_HEADER_PREFIX)
         FAIL(context, XORCAST_DATA_TRUNCATED,
@@ -285,7 +285,7 @@ xorcast_status xci_safetensors_parse(xci_entries *entries, xci_arena *arena, con
                 .shard = shard};
     if (header_bytes == 0 || header[0] != '{')
         FAIL(entries->context, XORCAST_DATA_CORRUPT,
-             "%s: its header does not begin with {; this is no safetensors file", path);
+             "%s is no safetensors file: its header does not begin with {", path);
     TRY(read_header(&p));
     const uint64_t count = entries->count - before;
     return check_tiles(entries->context, path, count > 0 ? entries->at + before : NULL, count,

@@ -39,15 +39,16 @@ static xorcast_status check_link(const xci_fold *fold, uint64_t at) {
              "oldest first",
              label(fold, at).text, (long long)b->base.step, (long long)a->target.step);
     if (memcmp(&a->target.digest, &b->base.digest, sizeof(xorcast_digest)) != 0)
-        FAIL(fold->context, XORCAST_BASE_MISMATCH,
-             "%s starts from other bytes than the one before leads to; give them in order, oldest "
-             "first",
+        FAIL(fold->context, XORCAST_VERSION_ORDER,
+             "%s starts from other bytes than the one before leads to; give deltas that follow "
+             "each other, oldest first",
              label(fold, at).text);
     if (memcmp(a->target_fingerprint, b->base_fingerprint, sizeof a->target_fingerprint) != 0 ||
         a->chunk_bytes != b->chunk_bytes || a->group_bytes != b->group_bytes ||
         fold->inputs[at - 1].reader.manifest.layout_group_count !=
             fold->inputs[at].reader.manifest.layout_group_count)
-        FAIL(fold->context, XORCAST_LAYOUT_MISMATCH, "%s is of another layout than the one before",
+        FAIL(fold->context, XORCAST_LAYOUT_MISMATCH,
+             "%s is of another layout than the one before; fold deltas of the same tensors",
              label(fold, at).text);
     if (memcmp(b->base_fingerprint, b->target_fingerprint, sizeof b->base_fingerprint) != 0)
         FAIL(fold->context, XORCAST_UNSUPPORTED,
@@ -140,7 +141,7 @@ static xorcast_status fold_groups(xci_fold *fold, xci_delta_writer *out) {
             return XORCAST_OK;
         TRY(xci_fold_group(fold, out));
         pass_group(fold);
-        xci_progress_step(fold->context, 0, (fold->group + 1 - passed) * group_bytes);
+        TRY(xci_progress_step(fold->context, 0, (fold->group + 1 - passed) * group_bytes));
         passed = fold->group + 1;
     }
 }

@@ -28,8 +28,8 @@ static xorcast_status scan_group(void *user, uint64_t group, uint32_t worker) {
             job->chunk_digests[c] = digest;
     }
     job->group_digests[group] = sum;
-    xci_progress_step(job->bundle->context, worker, xci_bundle_group_size(job->bundle, group));
-    return XORCAST_OK;
+    return xci_progress_step(job->bundle->context, worker,
+                             xci_bundle_group_size(job->bundle, group));
 }
 
 typedef struct device_sums {

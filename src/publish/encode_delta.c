@@ -39,7 +39,8 @@ static xorcast_status encode_group(void *user, uint64_t index, uint32_t worker_i
     group_result *result = &job->results[index];
     TRY(xci_encode_range(worker, job->old_bundle, job->new_bundle, group, first[0], first[1],
                          XCI_OLD_DIGEST, &result->piece));
-    xci_progress_step(job->old_bundle->context, worker_index, result->piece.counts.bytes_covered);
+    TRY(xci_progress_step(job->old_bundle->context, worker_index,
+                          result->piece.counts.bytes_covered));
     if (result->piece.record.block_count == 0)
         return XORCAST_OK;
     if (job->bound != NULL)

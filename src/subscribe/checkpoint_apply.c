@@ -17,6 +17,7 @@ typedef struct application {
     bool in_place;
     xci_replacement *replacement;
     xci_file **outputs; /* for each shard */
+    bool there;         /* the target stood where it goes; nothing was written */
 } application;
 
 static xorcast_status write_piece(void *user, uint64_t tensor, uint64_t offset,
@@ -97,6 +98,76 @@ static xorcast_status stage_files(application *a) {
     return a->in_place && a->update.files.target.directory ? list_removals(a) : XORCAST_OK;
 }
 
+/* ---- What is there already ---- */
+
+static xorcast_status side_bytes(const application *a, const xci_side *side, void **bytes_out) {
+    TRY(xci_allocate(a->context, side->bytes, bytes_out));
+    const xorcast_status status = xci_side_read(a->context, side, *bytes_out);
+    if (status < 0)
+        xci_release(a->context, *bytes_out);
+    return status;
+}
+
+/* Has `there` the side file as the target has it? */
+static xorcast_status same_side(const application *a, const xci_side *wanted,
+                                const xci_listing *there, bool *same_out) {
+    const xci_side *found = xci_listing_side(there, wanted->name),
+                   *base = xci_listing_side(&a->update.base->listing, wanted->name);
+    const void *content = wanted->content;
+    void *kept = NULL, *bytes;
+    *same_out = found != NULL && found->bytes == wanted->bytes;
+    if (!*same_out || wanted->bytes == 0)
+        return XORCAST_OK;
+    if (content == NULL) {
+        TRY(side_bytes(a, base, &kept));
+        content = kept;
+    }
+    const xorcast_status status = side_bytes(a, found, &bytes);
+    if (status == XORCAST_OK) {
+        *same_out = memcmp(bytes, content, wanted->bytes) == 0;
+        xci_release(a->context, bytes);
+    }
+    xci_release(a->context, kept);
+    return status;
+}
+
+static xorcast_status same_files(const application *a, const xci_listing *there, bool *same_out) {
+    const xci_listing *target = &a->update.files.target;
+    *same_out = there->directory == target->directory &&
+                there->shard_count == target->shard_count &&
+                there->side_count == target->side_count;
+    for (uint64_t i = 0; i < target->shard_count && *same_out; i++) {
+        const xci_hash hash = xci_hash_of(target->shards[i].header, target->shards[i].header_bytes);
+        const xci_shard *found = xci_listing_shard(there, target->shards[i].name);
+        *same_out = found != NULL && memcmp(&found->header_hash, &hash, sizeof hash) == 0;
+    }
+    for (uint64_t i = 0; i < target->side_count && *same_out; i++)
+        TRY(same_side(a, &target->sides[i], there, same_out));
+    return XORCAST_OK;
+}
+
+/* Does this failure to open a checkpoint say that none is there, or none that is whole? */
+static bool is_none(xorcast_status status) {
+    return status == XORCAST_NOT_FOUND || status == XORCAST_BAD_ARGUMENT ||
+           (status <= XORCAST_DATA_TRUNCATED && status >= XORCAST_DATA_LIMIT);
+}
+
+/* An apply that is repeated may have got as far as the other place before. */
+static xorcast_status find_out(application *a) {
+    xorcast_checkpoint *out;
+    const xorcast_status opened = xci_update_checkpoint(&a->update, a->out_path, &out);
+    if (is_none(opened))
+        return XORCAST_OK;
+    TRY(opened);
+    bool same;
+    xorcast_status status = same_files(a, &out->listing, &same);
+    if (status == XORCAST_OK && same)
+        status = xci_update_is_target(&a->update, out, &same);
+    xorcast_checkpoint_close(out);
+    a->there = status == XORCAST_OK && same;
+    return status;
+}
+
 /* ---- The two calls ---- */
 
 static xorcast_status find_place(application *a) {
@@ -149,6 +220,14 @@ static xorcast_status prepare_place(application *a) {
 static xorcast_status apply(application *a, const xorcast_source *source) {
     TRY(find_place(a));
     TRY(xci_update_open(&a->update, a->path, source));
+    a->there = a->in_place && a->update.is_target;
+    if (a->there)
+        return XORCAST_OK;
+    TRY(xci_update_match(&a->update));
+    if (!a->in_place)
+        TRY(find_out(a));
+    if (a->there)
+        return XORCAST_OK;
     TRY(prepare_place(a));
     TRY(check_space(a));
     TRY(stage_files(a));
@@ -168,8 +247,12 @@ xorcast_status xorcast_checkpoint_apply(xorcast_context *context, const char *pa
     if (path == NULL || *path == 0 || (out_path != NULL && *out_path == 0))
         FAIL(context, XORCAST_BAD_ARGUMENT, "the path of a checkpoint is missing");
     const xorcast_status status = apply(&a, source);
-    if (status == XORCAST_OK && info_out != NULL)
+    if (status == XORCAST_OK && info_out != NULL) {
         *info_out = a.update.delta.manifest.info;
+        info_out->already = a.there              ? XORCAST_ALREADY_THERE
+                            : a.update.is_target ? XORCAST_ALREADY_COPIED
+                                                 : XORCAST_ALREADY_NOT;
+    }
     xci_replacement_abort(a.replacement);
     xci_release(context, a.outputs);
     xci_update_close(&a.update);
@@ -181,10 +264,14 @@ xorcast_status xorcast_checkpoint_check(xorcast_context *context, const char *pa
                                         xorcast_delta_info *info_out) {
     xci_update update = {.context = context};
     xorcast_status status = xci_update_open(&update, path, source);
-    if (status == XORCAST_OK)
+    if (status == XORCAST_OK && !update.is_target)
+        status = xci_update_match(&update);
+    if (status == XORCAST_OK && !update.is_target)
         status = xci_update_run(&update);
-    if (status == XORCAST_OK && info_out != NULL)
+    if (status == XORCAST_OK && info_out != NULL) {
         *info_out = update.delta.manifest.info;
+        info_out->already = update.is_target ? XORCAST_ALREADY_THERE : XORCAST_ALREADY_NOT;
+    }
     xci_update_close(&update);
     return status;
 }

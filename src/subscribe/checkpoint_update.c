@@ -19,25 +19,62 @@ struct xci_update_worker {
 
 /* ---- Opening and matching ---- */
 
-static xorcast_status open_base(xci_update *u, const char *path) {
+xorcast_status xci_update_checkpoint(const xci_update *u, const char *path,
+                                     xorcast_checkpoint **checkpoint_out) {
     xorcast_bundle_options options = XORCAST_BUNDLE_OPTIONS_INIT;
+    options.chunk_bytes = u->delta.manifest.info.chunk_bytes;
+    options.group_bytes = u->delta.manifest.info.group_bytes;
+    return xorcast_checkpoint_open(u->context, path, &options, checkpoint_out);
+}
+
+static bool has_layout(const xorcast_checkpoint *checkpoint, const uint8_t fingerprint[16]) {
+    return memcmp(checkpoint->bundle->layout.fingerprint, fingerprint, 16) == 0;
+}
+
+static bool same_digest(const xorcast_digest *a, const xorcast_digest *b) {
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+xorcast_status xci_update_is_target(const xci_update *u, xorcast_checkpoint *checkpoint,
+                                    bool *is_out) {
     const xorcast_delta_info *info = &u->delta.manifest.info;
-    options.chunk_bytes = info->chunk_bytes;
-    options.group_bytes = info->group_bytes;
-    TRY(xorcast_checkpoint_open(u->context, path, &options, &u->base));
-    const xorcast_layout *layout = &u->base->bundle->layout;
-    if (memcmp(layout->fingerprint, info->base_fingerprint, sizeof layout->fingerprint) != 0)
-        FAIL(u->context, XORCAST_LAYOUT_MISMATCH,
-             "%s has other tensors, dtypes or shapes than the checkpoint that the delta starts "
-             "from",
-             path);
+    xorcast_digest digest;
+    *is_out = has_layout(checkpoint, info->target_fingerprint);
+    if (*is_out) {
+        TRY(xorcast_bundle_digest(checkpoint->bundle, &digest));
+        *is_out = same_digest(&digest, &info->target.digest);
+    }
     return XORCAST_OK;
 }
 
+/* The base, or the target already: then there is nothing that the delta could change. */
+static xorcast_status find_version(xci_update *u, const char *path) {
+    const xorcast_delta_info *info = &u->delta.manifest.info;
+    const bool base_layout = has_layout(u->base, info->base_fingerprint),
+               target_layout = has_layout(u->base, info->target_fingerprint);
+    xorcast_digest digest;
+    if (!base_layout && !target_layout)
+        FAIL(u->context, XORCAST_LAYOUT_MISMATCH,
+             "%s has other tensors, dtypes or shapes than the checkpoint that the delta starts "
+             "from: apply it to that one",
+             path);
+    TRY(xorcast_bundle_digest(u->base->bundle, &digest));
+    if (base_layout && same_digest(&digest, &info->base.digest))
+        return XORCAST_OK;
+    u->is_target = target_layout && same_digest(&digest, &info->target.digest);
+    if (u->is_target)
+        return XORCAST_OK;
+    FAIL(u->context, XORCAST_BASE_MISMATCH,
+         "the bytes of %s are neither the version that the delta starts from nor the one that it "
+         "leads to; apply the deltas between them first, or fetch the checkpoint whole",
+         path);
+}
+
+/* A target that is there already keeps the files that it has. */
 static xorcast_status read_files(xci_update *u) {
     const uint8_t *bytes = u->delta.manifest.attachment;
     uint64_t count = u->delta.manifest.attachment_bytes;
-    if (!u->delta.manifest.info.has_files) {
+    if (!u->delta.manifest.info.has_files || u->is_target) {
         u->own_files.context = u->context;
         TRY(xci_files_encode(&u->base->listing, &u->base->listing, 0, &u->own_files));
         bytes = u->own_files.bytes;
@@ -94,32 +131,18 @@ static xorcast_status align(xci_update *u) {
     return XORCAST_OK;
 }
 
-static xorcast_status verify_base(xci_update *u, const char *path) {
-    const xorcast_delta_info *info = &u->delta.manifest.info;
-    xorcast_digest digest;
-    TRY(xorcast_bundle_digest(u->base->bundle, &digest));
-    if (memcmp(&digest, &info->base.digest, sizeof digest) == 0)
-        return XORCAST_OK;
-    if (memcmp(&digest, &info->target.digest, sizeof digest) == 0 &&
-        memcmp(u->base->bundle->layout.fingerprint, info->target_fingerprint,
-               sizeof info->target_fingerprint) == 0)
-        FAIL(u->context, XORCAST_BASE_MISMATCH,
-             "%s is what the delta leads to already; there is nothing to apply", path);
-    FAIL(u->context, XORCAST_BASE_MISMATCH,
-         "the bytes of %s are not the version that the delta starts from; apply the deltas "
-         "between them first, or fetch the checkpoint whole",
-         path);
-}
-
 xorcast_status xci_update_open(xci_update *u, const char *path, const xorcast_source *source) {
     TRY(xci_delta_reader_open(u->context, source, &u->delta));
-    TRY(open_base(u, path));
-    TRY(read_files(u));
-    TRY(align(u));
+    TRY(xci_update_checkpoint(u, path, &u->base));
     /* The base is read twice: to be verified, and for the target. */
-    xci_progress_begin(u->context,
-                       u->base->bundle->layout.total_bytes + u->source->layout.total_bytes);
-    return verify_base(u, path);
+    xci_progress_begin(u->context, u->base->bundle->layout.total_bytes +
+                                       u->delta.manifest.info.counts.bytes_covered);
+    return find_version(u, path);
+}
+
+xorcast_status xci_update_match(xci_update *u) {
+    TRY(read_files(u));
+    return align(u);
 }
 
 /* ---- Groups ---- */
@@ -228,8 +251,7 @@ static xorcast_status make_group(void *user, uint64_t index, uint32_t worker_ind
     }
     if (record != NULL && next < record->block_count)
         return fail_delta(u, "the delta has a chunk that the checkpoint has not; fetch it again");
-    xci_progress_step(u->context, worker_index, xci_bundle_group_size(u->source, group));
-    return XORCAST_OK;
+    return xci_progress_step(u->context, worker_index, xci_bundle_group_size(u->source, group));
 }
 
 /* Works on groups up to `end`, of which `records` (or NULL) has those that change. */
@@ -249,7 +271,8 @@ static xorcast_status make_part(xci_update *u, xci_part_records *records) {
 xorcast_status xci_update_run(xci_update *u) {
     xci_part_records records = {0};
     xorcast_status status = open_workers(u);
-    for (uint64_t i = 0; i < u->delta.manifest.info.part_count && status == XORCAST_OK; i++)
+    const uint64_t parts = u->is_target ? 0 : u->delta.manifest.info.part_count;
+    for (uint64_t i = 0; i < parts && status == XORCAST_OK; i++)
         status = make_part(u, &records);
     xci_part_records_free(u->context, &records);
     TRY(status);

@@ -17,6 +17,7 @@ typedef struct xci_update {
     xci_buffer own_files;    /* for a delta without files: the base's own list */
     xci_files files;         /* of the target */
     bool has_files;          /* `files` is to be freed */
+    bool is_target;          /* what was given for the base is what the delta leads to */
     xorcast_bundle *aligned; /* base as the target has it; NULL if the layouts are equal */
     xorcast_bundle *source;  /* the one of the two that chunks are read from */
     /* Takes bytes of a target tensor (index in files.target.entries); from any thread. NULL:
@@ -29,11 +30,21 @@ typedef struct xci_update {
     const xci_part_records *records; /* of these, the ones that change */
 } xci_update;
 
-/* Opens delta and base and proves that the base is the one: LAYOUT_MISMATCH, BASE_MISMATCH,
- * DATA_CORRUPT. The update is zeroed but for `context`; close it also after a failure. */
+/* Opens delta and base and proves that the base is the one, or the target already (`is_target`):
+ * LAYOUT_MISMATCH, BASE_MISMATCH, DATA_CORRUPT. The update is zeroed but for `context`; close it
+ * also after a failure. */
 xorcast_status xci_update_open(xci_update *update, const char *path, const xorcast_source *source);
+/* Then: matches the delta's list of files and its grid with the base; a target that is there
+ * already is its own base, and nothing changes. LAYOUT_MISMATCH, BASE_MISMATCH, DATA_CORRUPT. */
+xorcast_status xci_update_match(xci_update *update);
 /* Makes the whole target and proves that it is the one the delta names. */
 xorcast_status xci_update_run(xci_update *update);
+/* After open: opens any other checkpoint with the delta's grid; says whether its weights are the
+ * delta's target, by layout and a scan of all bytes. */
+xorcast_status xci_update_checkpoint(const xci_update *update, const char *path,
+                                     xorcast_checkpoint **checkpoint_out);
+xorcast_status xci_update_is_target(const xci_update *update, xorcast_checkpoint *checkpoint,
+                                    bool *is_out);
 void xci_update_close(xci_update *update);
 
 #endif

@@ -14,9 +14,12 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import time
 import unittest
+
+import xxhash
 
 import tool
 from tool import DEADLINE, DTYPES, ToolTest, content, copy_of, error_of, generate, rows, run
@@ -83,7 +86,7 @@ class Fold(ToolTest):
         unnamed = [self.path("unnamed0"), self.path("unnamed2")]
         for delta, (old, new) in zip(unnamed, (steps[0:2], steps[2:4])):
             self.good("diff", old, new, "-o", delta)
-        self.bad(30, "fold", *unnamed, "-o", out)
+        self.bad(32, "fold", *unnamed, "-o", out)
         self.assertFalse(out.exists())
 
 
@@ -114,7 +117,9 @@ class BadInput(ToolTest):
         error = self.refused({30}, self.third, self.delta)
         self.assertEqual((error["status"], error["code"], error["remedy"]),
                          ("BASE_MISMATCH", -401, "KEYFRAME"))
-        self.refused({30}, self.new, self.delta)
+        back = self.path("back")
+        self.good("diff", self.new, self.third, "-o", back)
+        self.refused({30}, self.old, back)
 
     def test_one_bit_of_the_base(self):
         path = weights_in(copy_of(self.old, self.path("flipped")))
@@ -182,6 +187,142 @@ class BadInput(ToolTest):
         process = run("apply", cut, self.delta)
         self.assertIn(process.returncode, (20, 21))
         self.assertFalse(self.path("x").exists())
+
+
+class Repeated(ToolTest):
+    """An apply that is done again finds the target: nothing is written, and that is success."""
+
+    def setUp(self):
+        super().setUp()
+        self.old, self.new = generate(self.path("steps"), "--bytes", "500k")
+        self.delta, self.out = self.path("delta"), self.path("out")
+        self.good("diff", self.old, self.new, "-o", self.delta)
+
+    def applied(self, *command):
+        """What apply says, in both of its languages."""
+        row, = rows(self.good("apply", *command, "--json").stdout)
+        text = self.good("apply", *command).stdout.decode()
+        return row["already_there"], row["copied"], text
+
+    def untouched(self, path, *command):
+        """Apply finds the target at `path`, which keeps its very files."""
+        inodes = {p: (p.stat().st_ino, p.stat().st_mtime_ns) for p in path.iterdir()}
+        there, copied, text = self.applied(*command)
+        self.assertEqual((there, copied), (True, False))
+        self.assertTrue(text.startswith(f"already there: {path} is what the delta leads to"), text)
+        self.assertEqual(inodes, {p: (p.stat().st_ino, p.stat().st_mtime_ns)
+                                  for p in path.iterdir()})
+
+    def test_in_place(self):
+        live = copy_of(self.old, self.path("live"))
+        row, = rows(self.good("apply", live, self.delta, "--json").stdout)
+        self.assertEqual((row["already_there"], row["copied"]), (False, False))
+        self.untouched(live, live, self.delta)
+        self.same(live, self.new)
+        row, = rows(self.good("check", live, self.delta, "--json").stdout)
+        self.assertTrue(row["already_there"])
+        self.assertEqual(self.good("apply", live, self.delta, "-q").stdout, b"")
+
+    def test_one_file(self):
+        live, delta = copy_of(weights_in(self.old), self.path("live.safetensors")), self.path("d")
+        self.good("diff", live, weights_in(self.new), "-o", delta)
+        for there in (False, True):
+            row, = rows(self.good("apply", live, delta, "--json").stdout)
+            self.assertEqual(row["already_there"], there)
+        self.same(live, weights_in(self.new))
+
+    def test_another_layout(self):
+        """The target has tensors of its own: it is not the base by its shape alone."""
+        other, _ = generate(self.path("other"), "--bytes", "500k", "--dtype", "fp8")
+        delta, live = self.path("d"), copy_of(self.old, self.path("live"))
+        self.good("diff", self.old, other, "-o", delta)
+        self.good("apply", live, delta)
+        self.untouched(live, live, delta)
+        self.same(live, other)
+        path = weights_in(live)
+        raw = bytearray(path.read_bytes())
+        raw[-1] ^= 1
+        path.write_bytes(raw)
+        self.bad(30, "apply", live, delta)
+
+    def test_elsewhere(self):
+        self.good("apply", self.old, self.delta, "-o", self.out)
+        self.untouched(self.out, self.old, self.delta, "-o", self.out)
+        self.untouched(self.out, self.new, self.delta, "-o", self.out)
+        self.same(self.out, self.new)
+
+    def test_elsewhere_of_the_target(self):
+        """Only the checkpoint is there: the output must be there too."""
+        row, = rows(self.good("apply", self.new, self.delta, "-o", self.out, "--json").stdout)
+        self.assertEqual((row["already_there"], row["copied"]), (False, True))
+        self.same(self.out, self.new)
+        self.untouched(self.out, self.new, self.delta, "-o", self.out)
+        tool.remove(self.out)
+        text = self.good("apply", self.new, self.delta, "-o", self.out).stdout.decode()
+        self.assertTrue(text.startswith(f"copied: {self.new} is"), text)
+
+    def test_almost_there(self):
+        """An output that is not the target, byte for byte, is none: it is not written into."""
+        for step in (self.old, self.new):
+            (step / "same.json").write_text("{}")
+            (step / "other.json").write_text(step.name)
+        self.good("diff", self.old, self.new, "-o", self.delta)
+        for name in ("same.json", "other.json", weights_in(self.new).name):
+            shutil.rmtree(self.out, ignore_errors=True)
+            self.good("apply", self.old, self.delta, "-o", self.out)
+            raw = bytearray((self.out / name).read_bytes())
+            raw[-1] ^= 1
+            (self.out / name).write_bytes(raw)
+            before = content(self.out)
+            for base in (self.old, self.new):
+                process = self.bad(2, "apply", base, self.delta, "-o", self.out)
+                self.assertIn(b"not empty", process.stderr)
+            self.assertEqual(content(self.out), before)
+
+
+class Interrupted(ToolTest):
+    """Whoever comes after an apply that died finishes or discards it, and says so."""
+
+    def setUp(self):
+        super().setUp()
+        self.old, self.new = generate(self.path("steps"), "--bytes", "500k")
+        self.delta, self.live = self.path("delta"), self.path("live")
+        self.good("diff", self.old, self.new, "-o", self.delta)
+
+    def leave(self, decided):
+        """What an apply leaves that is killed before, or after, its commit point."""
+        shutil.rmtree(self.live, ignore_errors=True)
+        stage = copy_of(self.old, self.live) / ".xorcast-new"
+        stage.mkdir()
+        name = weights_in(self.new).name
+        shutil.copy(weights_in(self.new), stage / name)
+        if decided:
+            record = b"XORCOMMT\1" + bytes([len(name)]) + name.encode() + b"\0"
+            (self.live / ".xorcast-commit").write_bytes(record + xxhash.xxh3_128_digest(record))
+
+    def told(self, decided, *command):
+        """The command does its work, and tells once what it found, to people and to programs."""
+        wanted = "is finished" if decided else "is discarded"
+        self.leave(decided)
+        said = self.good(*command).stderr.decode().splitlines()
+        self.assertEqual(len(said), 1, said)
+        self.assertRegex(said[0], f"xorcast: warning: .*{self.live} {wanted}")
+        self.same(self.live, self.new if decided or command[0] == "apply" else self.old)
+        self.assertEqual(self.good(*command).stderr, b"")
+        self.leave(decided)
+        log, = rows(self.good(*command, "--json").stderr)
+        self.assertEqual(log["log"]["level"], "warning")
+        self.assertIn(f"{self.live} {wanted}", log["log"]["text"])
+        self.leave(decided)
+        self.assertEqual(self.good(*command, "-q").stderr, b"")
+
+    def test_told(self):
+        out = self.path("out")
+        for decided in (False, True):
+            for command in (("check", self.live, self.delta), ("apply", self.live, self.delta),
+                            ("diff", self.live, self.new, "-o", out)):
+                with self.subTest(decided=decided, command=command[0]):
+                    self.told(decided, *command)
 
 
 class Inspect(ToolTest):
@@ -350,6 +491,29 @@ class Output(ToolTest):
             self.assertEqual(list(self.folder.glob("slow*")), [])
 
 
+    def test_signal_ends_an_apply(self):
+        """Nothing of an apply that a signal ends stays, and the checkpoint is what it was."""
+        old, new = generate(self.path("big"), "--bytes", "30m")
+        self.good("diff", old, new, "-o", self.path("delta"))
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self.assertIn(-number, (self.signalled(number, old, new) for _ in range(20)))
+
+    def signalled(self, number, old, new):
+        """An apply that is signalled once it stages: its exit code."""
+        live = copy_of(old, self.path("live"))
+        running = self.start("apply", live, self.path("delta"), "--threads", 1)
+        stage = live / ".xorcast-new"
+        while not stage.exists() and running.process.poll() is None:
+            time.sleep(0.001)
+        running.process.send_signal(number)
+        code = running.process.wait(DEADLINE)
+        self.assertIn(code, (0, -number))
+        self.same(live, new if code == 0 else old)
+        self.assertEqual("nothing was changed" in running.err.read_text(), code != 0)
+        shutil.rmtree(live)
+        return code
+
+
 class Terminal(ToolTest):
     def test_progress_only_there(self):
         old, new = generate(self.path("steps"), "--bytes", "8m")
@@ -492,6 +656,9 @@ class Words(ToolTest):
             ((), "xorcast help"),
             (("dif",), "xorcast help"),
             (("help", "dif"), "xorcast help"),
+            (("--json", "diff", "a", "b"), "xorcast diff ... --json"),
+            (("--threads", "2", "bench", "codecs"), "xorcast bench codecs ... --threads"),
+            (("--jsn",), "xorcast help"),
             (("diff",), "diff OLD NEW"),
             (("diff", "a", "b"), "-o"),
             (("diff", "a", "b", "c", "-o", "d"), "'c'"),
@@ -510,15 +677,23 @@ class Words(ToolTest):
             (("diff", "-z"), "-z"),
             (("check", "--codec", "lz4", "a", "b"), "--codec"),
             (("diff", "a", "b", "--codec"), "--codec"),
-            (("diff", "a", "b", "-o", "d", "--codec", "gzip"), "gzip"),
-            (("diff", "a", "b", "-o", "d", "--threads", "0"), "--threads"),
+            (("diff", "a", "b", "-o", "d", "--codec", "gzip"),
+             "one of raw, lz4, snappy, gap, auto;"),
+            (("diff", "a", "b", "-o", "d", "--threads", "0"), "a whole number, 1 to 256;"),
             (("diff", "a", "b", "-o", "d", "--threads", "-1"), "-1"),
             (("diff", "a", "b", "-o", "d", "--threads", "2x"), "2x"),
-            (("diff", "a", "b", "-o", "d", "--level", "99"), "99"),
+            (("diff", "a", "b", "-o", "d", "--level", "99"), "a whole number, 1 to 19;"),
+            (("diff", "a", "b", "-o", "d", "--level", "99"), "--level cannot be '99'"),
+            (("diff", "a", "b", "-o", "d", "--scratch", "0"), "a number of bytes, 1 or more,"),
+            (("diff", "a", "b", "-o", "d", "--second-pass", "7z"), "one of zstd, none;"),
+            (("bench", "--bytes", "5"), "a number of bytes, 1048576 or more,"),
+            (("bench", "--repeat", "101"), "a whole number, 1 to 100;"),
+            (("publish", "a", "--timeout", "0"), "a number of seconds, 0.001 to 1000000000,"),
+            (("follow", "u", "c", "--until", "-1"), "a whole number, 0 or more;"),
             (("diff", "a", "b", "-o", "d", "--base", "18446744073709551615"), "--base"),
             (("diff", "a", "b", "-o", "d", "--base", "99999999999999999999"), "--base"),
             (("diff", "a", "b", "-o", "d", "--scratch", "20000000000g"), "--scratch"),
-            (("diff", "a", "b", "-o", "d", "--run", "x" * 64), "--run"),
+            (("diff", "a", "b", "-o", "d", "--run", "x" * 64), "a text of 1 to 63 bytes"),
             (("publish", "a", "--run", "x" * 64), "--run"),
             (("diff", "a", "b", "-o", "d", "--old-weights"), "--old-weights goes with --codec gap"),
             (("bench", "--link-rate", "1m"), "--link-rate goes with --codec auto"),
@@ -526,7 +701,7 @@ class Words(ToolTest):
             (("fold", "a", "-o", "d", "--level", "3", "--second-pass", "none"), "--second-pass"),
             (("publish", "a", "--interval", "soon"), "soon"),
             (("publish", "a", "--interval", "nan"), "nan"),
-            (("bench", "--density", "0.9"), "0.9"),
+            (("bench", "--density", "0.9"), "above 0 and at most 0.5"),
             (("bench", "codec"), "'codec' is too much: xorcast bench;"),
             (("bench", "codecs"), "bench codecs DIRECTORY"),
             (("bench", "codecs", "a", "--density", "0.1"), "--density"),
@@ -544,10 +719,6 @@ class Words(ToolTest):
 
     def test_no_command(self):
         self.assertIn(self.good("help").stdout, self.bad(2).stderr)
-
-    def test_remedy_in_words(self):
-        text = self.bad(42, "inspect", self.path("absent")).stderr.decode()
-        self.assertIn("to do: correct the command", text)
 
     def test_json_of_odd_names(self):
         """Names are bytes; JSON is UTF-8 all the same."""
@@ -597,18 +768,111 @@ class Words(ToolTest):
                          ("NOT_FOUND", 2, None))
 
 
+class Advice(ToolTest):
+    """What a person reads about a failure: one line with cause and advice, one with the status."""
+
+    def setUp(self):
+        super().setUp()
+        self.steps = self.path("steps")
+        self.old, self.new, self.third = generate(self.steps, "--bytes", "500k", "--steps", 3)
+        self.deltas = [self.path(f"{i}.xorcast") for i in range(3)]
+        self.good("diff", self.old, self.new, "-o", self.deltas[0])
+        self.good("diff", self.new, self.third, "-o", self.deltas[1])
+        self.good("diff", self.new, self.third, "-o", self.deltas[2], "--codec", "gap",
+                  "--old-weights")
+        self.cut = copy_of(self.old, self.path("cut"))
+        os.truncate(weights_in(self.cut), 100000)
+        self.stump = self.path("stump")
+        self.stump.write_bytes(self.deltas[0].read_bytes()[:99])
+        self.text = self.path("text")
+        self.text.write_text("this is neither a delta nor a checkpoint, but of some length\n" * 9)
+
+    def explained(self, command, code, wanted, *wrong):
+        """The first line has what is wanted, and no line what would lead astray."""
+        process = self.bad(code, *command)
+        said = process.stderr.decode()
+        lines = said.splitlines()[-2:] if code != 2 else said.splitlines()[-1:]
+        prefix = f"xorcast {command[0]}: "
+        for line in lines:
+            self.assertTrue(line.startswith(prefix), said)
+        for piece in wanted:
+            self.assertIn(str(piece), lines[0])
+        for piece in wrong:
+            self.assertNotIn(piece, said.replace(str(self.folder), ""))
+        self.assertNotIn("to do:", said)
+        if code != 2:
+            status, text = re.fullmatch(prefix + r"([A-Z_]+) \(exit code %d\): (.+)" % code,
+                                        lines[1]).groups()
+            error = error_of(run(*command, "--json"))
+            self.assertEqual((error["status"], error["exit_code"]), (status, code))
+            self.assertIn(text, self.codes)
+
+    def test_by_cause(self):
+        """What is blamed is what is wrong: a checkpoint no delta, an order no weights."""
+        self.codes = self.good("help", "exit-codes").stdout.decode()
+        first, second, beside = self.deltas
+        out, cut, old = self.path("out"), self.cut, self.old
+        for command, code, wanted, *wrong in (
+                (("diff", cut, self.new, "-o", out), 20, (cut, "fetch it again"), "delta"),
+                (("apply", cut, first), 20, (cut, "fetch it again"), "delta"),
+                (("check", cut, first), 20, (cut, "fetch it again"), "delta"),
+                (("follow", "tcp:127.0.0.1:1", cut), 20, (cut, "fetch it again"), "delta"),
+                (("apply", old, self.stump), 20, (self.stump, "cut short"), "checkpoint"),
+                (("inspect", self.stump), 20, (self.stump, "cut short"), "checkpoint"),
+                (("inspect", self.text), 21, (self.text, "no xorcast delta"), "checkpoint"),
+                (("diff", self.text, self.new, "-o", out), 23, (self.text, "no safetensors"),
+                 "delta"),
+                (("fold", second, first, "-o", out), 32, (first, "oldest first"), "weights"),
+                (("fold", first, first, "-o", out), 32, (first, "oldest first"), "weights"),
+                (("fold", first, beside, "-o", out), 3, (beside, "fold plain deltas")),
+                (("fold", first, "none", "-o", out), 42, ("none", "No such file")),
+                (("apply", self.third, first), 30, (self.third, "apply the deltas between")),
+                (("apply", self.path("none"), first), 42, (self.path("none"), "no checkpoint")),
+                (("diff", old, self.new, "-o", out, "--scratch", "9k"), 10, ("raise", "--scratch"),
+                 "try again", "time"),
+                (("apply", first, old), 2, (old, "a delta is one")),
+                (("follow", "tcp:127.0.0.1:0", old), 2, ("the port that the publisher reports",)),
+                (("publish", self.steps, "--listen", "tcp:127.0.0.1:70000"), 2,
+                 ("1 to 65535",), "reports"),
+                (("publish", self.steps, "--wait-peers", 1, "--timeout", "0.01"), 11,
+                 ("0 of 1 followers", "--timeout"), "memory")):
+            with self.subTest(command=[str(part) for part in command]):
+                self.explained(command, code, wanted, *wrong)
+
+    def test_addresses(self):
+        self.codes = self.good("help", "exit-codes").stdout.decode()
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            url = f"tcp:127.0.0.1:{server.getsockname()[1]}"
+            self.explained(("publish", self.steps, "--listen", url), 41,
+                           (url, "Address already in use", "choose another"), "correct")
+        self.explained(("publish", self.steps, "--listen", "tcp:192.0.2.1:0", "--insecure"), 41,
+                       ("192.0.2.1", "none of this machine's"), "port")
+        self.explained(("follow", url, self.old), 41, (url, "start the publisher"))
+
+    def test_backend_that_is_not_there(self):
+        """What is missing stands in the error, not in a line of the log before it."""
+        self.codes = self.good("help", "exit-codes").stdout.decode()
+        command = ("publish", self.steps, "--backend", "none")
+        self.explained(command, 3, ("the backend none is not installed",))
+        self.assertEqual(len(run(*command).stderr.splitlines()), 2)
+
+
 class Bench(ToolTest):
     def test_phases(self):
         row, = rows(self.good("bench", "--bytes", "8m", "--repeat", 3, "--threads", 2,
                               "--json").stdout)
         for phase in ("read", "encode", "finish", "stage", "commit", "digest"):
             self.assertGreater(row[phase]["ns"], 0)
-            self.assertGreater(row[phase]["of_read_bound"], 0)
+            if phase == "finish":  # does not read the weights
+                self.assertEqual(list(row[phase]), ["ns"])
+            else:
+                self.assertGreater(row[phase]["of_read_bound"], 0)
         self.assertEqual(row["read"]["of_read_bound"], 1)
         self.assertAlmostEqual(row["delta"]["bytes_changed_share"], 0.006, delta=0.001)
         self.assertGreater(row["entropy_bound_bytes"], 0)
         text = self.good("bench", "--bytes", "2m", "--repeat", 1, "--codec", "snappy").stdout
         self.assertIn(b"read bound", text)
+        self.assertRegex(text, rb"(?m)^finish +\S+ \S+ +- +-  ")
 
 
 if __name__ == "__main__":

@@ -314,6 +314,38 @@ class Publishing(Following):
         self.good("publish", steps[0].parent, "--listen", "tcp:0.0.0.0:0", "--insecure",
                   "--linger", 0)
 
+    def test_one_checkpoint(self):
+        """A checkpoint in place of the directory of steps is seen, or at least suspected."""
+        step, = self.steps(count=1)
+        hint = b"give the directory that holds the steps"
+        for path in (step, sorted(step.glob("*.safetensors"))[0]):
+            self.assertIn(hint, self.bad(2, "publish", path).stderr)
+        for index in step.glob("*.index.json"):
+            index.unlink()
+        self.assertIn(hint, self.bad(2, "publish", step).stderr)
+        single, = generate(self.path("single"), "--bytes", "500k", "--steps", 1)
+        for path, hinted in ((single, True), (single.parent, False)):
+            process = self.good("publish", path, "--linger", 0)
+            self.assertIn(b"no version will follow it", process.stderr)
+            self.assertEqual(b"that holds it" in process.stderr, hinted)
+            log, = rows(self.good("publish", path, "--linger", 0, "--json").stderr)
+            self.assertEqual(log["log"]["level"], "warning")
+            self.assertEqual(self.good("publish", path, "--linger", 0, "-q").stderr, b"")
+
+    def test_place_of_the_output(self):
+        """What cannot be written at the end is refused at the beginning: nobody listens here."""
+        single, = generate(self.path("single"), "--bytes", "500k", "--steps", 1)
+        file, used = weights_in(single), self.path("used")
+        copy_of(single, used)
+        for base, out, code, hint in (
+                (single, file, 2, "no directory"), (file, used, 2, "no regular file"),
+                (single, used, 2, "files in it"), (single, self.path("no/out"), 42, "no: No such"),
+                (single, "/dev/null", 2, "no directory"), (file, "/dev/null", 2, "no regular file"),
+                (single, f"{self.path('new')}/", 41, "nothing listens"),
+                (file, self.path("new"), 41, "nothing listens"), (file, file, 41, "nothing")):
+            process = self.bad(code, "follow", "tcp:127.0.0.1:1", base, "-o", out)
+            self.assertIn(hint, process.stderr.decode())
+
     def test_nobody_comes(self):
         steps = self.steps(count=2)
         process = self.bad(11, "publish", steps[0].parent, "--wait-peers", 1, "--timeout", "0.2",

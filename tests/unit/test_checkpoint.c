@@ -253,22 +253,33 @@ static void test_pairs(void **state) {
     }
 }
 
-/* A delta says again what it takes: the wrong base is refused and stays as it is, the new
- * version included. */
-static void test_wrong_base(void **state) {
+/* A delta that is applied again finds its target, which stays as it is, here and elsewhere. */
+static void test_again(void **state) {
     (void)state;
     for (size_t i = 0; i < PAIR_COUNT; i++) {
         xorcast_delta_info info;
         test_bytes delta = make_delta(pairs[i].make, &info);
         const xorcast_source source = test_source(&delta);
-        const bool changes = !test_tree_matches(test_path(folder, "old"), test_path(folder, "new"));
+        const bool changes =
+            memcmp(&info.base.digest, &info.target.digest, sizeof info.base.digest) != 0 ||
+            memcmp(info.base_fingerprint, info.target_fingerprint, 16) != 0;
         test_tree_remove(test_path(folder, "live"));
         test_tree_copy(test_path(folder, "new"), test_path(folder, "live"));
-        const xorcast_status status =
-            xorcast_checkpoint_apply(context, test_path(folder, "live"), &source, NULL, NULL);
-        if (changes && strcmp(pairs[i].name, "metadata") != 0 &&
-            strcmp(pairs[i].name, "nothing") != 0)
-            assert_true(status == XORCAST_BASE_MISMATCH || status == XORCAST_LAYOUT_MISMATCH);
+        must(xorcast_checkpoint_apply(context, test_path(folder, "live"), &source, NULL, &info));
+        assert_int_equal(info.already, changes ? XORCAST_ALREADY_THERE : XORCAST_ALREADY_NOT);
+        must(xorcast_checkpoint_check(context, test_path(folder, "live"), &source, &info));
+        assert_int_equal(info.already, changes ? XORCAST_ALREADY_THERE : XORCAST_ALREADY_NOT);
+        for (int round = 0; round < 2; round++) {
+            test_tree_remove(test_path(folder, "out"));
+            for (int time = 0; time < 2; time++) {
+                must(xorcast_checkpoint_apply(context, test_path(folder, round ? "old" : "live"),
+                                              &source, test_path(folder, "out"), &info));
+                assert_true(test_tree_equal(test_path(folder, "out"), test_path(folder, "new")));
+                assert_int_equal(info.already, time > 0            ? XORCAST_ALREADY_THERE
+                                               : !round && changes ? XORCAST_ALREADY_COPIED
+                                                                   : XORCAST_ALREADY_NOT);
+            }
+        }
         assert_true(test_tree_equal(test_path(folder, "live"), test_path(folder, "new")));
         test_bytes_free(&delta);
     }
@@ -350,7 +361,7 @@ static void test_places(void **state) {
     fails(xorcast_checkpoint_apply(context, test_path(folder, "none"), &source, NULL, NULL),
           XORCAST_NOT_FOUND, "none");
     fails(xorcast_checkpoint_apply(context, test_path(folder, "live"), &source,
-                                   test_path(folder, "new"), NULL),
+                                   test_path(folder, "old"), NULL),
           XORCAST_BAD_ARGUMENT, "not empty");
     test_text_put(test_path(folder, "afile"), "x");
     fails(xorcast_checkpoint_apply(context, test_path(folder, "live"), &source,
@@ -705,7 +716,7 @@ static void test_two_at_once(void **state) {
             test_path(folder, "live"))); /* readers are not disturbed, and disturb nobody */
         assert_int_equal(access(test_path(test_path(folder, cases[i].stage), "half"), F_OK), 0);
         fails(xorcast_checkpoint_apply(context, test_path(folder, "live"), &source, NULL, NULL),
-              XORCAST_BAD_STATE, "another process");
+              XORCAST_TIMED_OUT, "another process");
         assert_int_equal(access(test_path(test_path(folder, cases[i].stage), "half"), F_OK), 0);
         close(fd);
         must(open_and_close(test_path(folder, "live"))); /* abandoned now: discarded */
@@ -745,10 +756,11 @@ static void test_hostile_stage(void **state) {
 typedef struct watch {
     pthread_t caller;
     uint64_t calls, done, total;
+    uint64_t calls_to_go; /* the last of them calls the work off; 0: none does */
 } watch;
 
 /* From the thread that called, onwards, and never beyond the whole. */
-static void look(void *user, uint64_t done_bytes, uint64_t total_bytes) {
+static int look(void *user, uint64_t done_bytes, uint64_t total_bytes) {
     watch *w = user;
     assert_true(pthread_equal(pthread_self(), w->caller));
     assert_true(w->calls == 0 || w->total == total_bytes);
@@ -756,6 +768,7 @@ static void look(void *user, uint64_t done_bytes, uint64_t total_bytes) {
     w->calls++;
     w->done = done_bytes;
     w->total = total_bytes;
+    return w->calls_to_go > 0 && --w->calls_to_go == 0;
 }
 
 /* One call is over, and was told to the end. */
@@ -807,6 +820,54 @@ static void test_progress(void **state) {
     xorcast_bundle_destroy(bundle);
     xorcast_context_destroy(watched);
     model_free(&m);
+}
+
+/* Called off at one call after another, until an apply has fewer of them; how many it had. */
+static uint64_t call_off_each(xorcast_context *watched, watch *w, build make, bool elsewhere) {
+    static const char *const stages[] = {"live/.xorcast-new", ".live.xorcast-new", "out",
+                                         ".out.xorcast-new"};
+    xorcast_delta_info info;
+    test_bytes delta = make_delta(make, &info);
+    const xorcast_source source = test_source(&delta);
+    const char *out = elsewhere ? "out" : "live";
+    for (uint64_t n = 1;; n++) {
+        copy_old("live");
+        test_tree_remove(test_path(folder, "out"));
+        *w = (watch){.caller = w->caller, .calls_to_go = n};
+        const xorcast_status status = xorcast_checkpoint_apply(
+            watched, test_path(folder, "live"), &source, test_path(folder, out), NULL);
+        const bool done = status == XORCAST_OK;
+        if (!done)
+            assert_int_equal(status, XORCAST_CANCELLED);
+        assert_true(test_tree_equal(test_path(folder, "live"),
+                                    test_path(folder, done && !elsewhere ? "new" : "old")));
+        for (size_t i = 0; i < 4 && !done; i++)
+            assert_int_not_equal(access(test_path(folder, stages[i]), F_OK), 0);
+        if (done) {
+            assert_true(test_tree_equal(test_path(folder, out), test_path(folder, "new")));
+            test_bytes_free(&delta);
+            return n - 1;
+        }
+    }
+}
+
+static void test_called_off(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < 8; i++) {
+        watch w = {.caller = pthread_self()};
+        xorcast_context_options options = XORCAST_CONTEXT_OPTIONS_INIT;
+        xorcast_context *watched;
+        options.threads = 1 + i / 4;
+        options.progress = look;
+        options.user = &w;
+        must(xorcast_context_create(&options, &watched));
+        const uint64_t count = call_off_each(watched, &w, i & 1 ? build_file : build_folder, i & 2);
+        print_message("called off at each of %u calls\n", (unsigned)count);
+        /* while the base is read, the target made, and before it is it; the first two are told by
+         * the thread that called, which may have no part in them if there is another */
+        assert_true(count >= (options.threads == 1 ? 3 : 1));
+        xorcast_context_destroy(watched);
+    }
 }
 
 /* ---- Failures, one after the other ---- */
@@ -912,7 +973,7 @@ static void test_memory_failures(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_wrong_base),
+        cmocka_unit_test(test_again),
         cmocka_unit_test(test_small_deltas),
         cmocka_unit_test(test_other_bytes),
         cmocka_unit_test(test_places),
@@ -928,6 +989,7 @@ int main(void) {
         cmocka_unit_test(test_two_at_once),
         cmocka_unit_test(test_hostile_stage),
         cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_called_off),
         cmocka_unit_test(test_io_failures),
         cmocka_unit_test(test_memory_failures),
     };

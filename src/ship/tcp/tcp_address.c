@@ -47,8 +47,9 @@ xorcast_status xci_address_resolve(xorcast_context *context, const char *url, bo
     char host[HOST_BYTES], port[6];
     TRY(split(context, url, host, port));
     if (port_number(port) > 65535 || (port_number(port) == 0 && !listening))
-        FAIL(context, XORCAST_BAD_ARGUMENT,
-             "\"%.200s\" names port %s; give the port that the publisher reports", url, port);
+        FAIL(context, XORCAST_BAD_ARGUMENT, "\"%.200s\" names port %s; %s", url, port,
+             listening ? "give one from 1 to 65535, or 0 for any free one"
+                       : "give the port that the publisher reports");
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     const int error = getaddrinfo(host, port, &hints, list_out);
     if (error == EAI_MEMORY)

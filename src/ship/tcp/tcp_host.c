@@ -181,6 +181,17 @@ static void wake(xci_host *host) {
 
 /* ---- Open and close ---------------------------------------------------------------------------*/
 
+static xorcast_status fail_listen(xorcast_context *context, const char *url, int error) {
+    const xci_place place = {XORCAST_NO_INDEX, XORCAST_NO_INDEX, error};
+    const char *advice =
+        error == EADDRINUSE ? "another process has this port: choose another, or 0 for any free one"
+        : error == EADDRNOTAVAIL ? "the address is none of this machine's"
+        : error == EACCES        ? "choose a port from 1024 on"
+                                 : "choose another address";
+    FAIL_AT(context, XORCAST_LINK_REFUSED, place, "cannot listen at %.200s: %s; %s", url,
+            strerror(error), advice);
+}
+
 static xorcast_status listen_at(xci_host *host, const char *url, const struct addrinfo *at) {
     xorcast_context *context = host->lobby.context;
     const int on = 1;
@@ -193,9 +204,7 @@ static xorcast_status listen_at(xci_host *host, const char *url, const struct ad
                 strerror(errno));
     if (bind(host->listener, at->ai_addr, at->ai_addrlen) != 0 ||
         listen(host->listener, BACKLOG) != 0)
-        FAIL_AT(context, XORCAST_LINK_REFUSED, os_error(),
-                "cannot listen at %.200s: %s; choose another port, or 0 for any free one", url,
-                strerror(errno));
+        return fail_listen(context, url, errno);
     struct sockaddr_storage real;
     socklen_t length = sizeof real;
     if (getsockname(host->listener, (struct sockaddr *)&real, &length) != 0)
