@@ -100,8 +100,7 @@ static xorcast_status load(xorcast_context *context, const char *name) {
     if (s.handle == NULL)
         FAIL(context, XORCAST_UNSUPPORTED,
              "the backend %s is not installed (%.300s); to use a GPU, build the library where nvcc "
-             "is, "
-             "or set XORCAST_PLUGIN_PATH to the plug-in's folder",
+             "is, or set XORCAST_PLUGIN_PATH to the plug-in's folder",
              name, s.reason);
     const xci_device_ops *(*entry)(void);
     void *symbol = dlsym(s.handle, ENTRY);

@@ -35,7 +35,7 @@ typedef struct xci_shared {
     struct xci_device *device;
     atomic_uint_fast64_t device_now_bytes, device_high_water_bytes;
     atomic_uint_fast64_t progress_done, progress_total; /* base/progress.h */
-    atomic_bool called_off;
+    atomic_uint called_off;                             /* 1: by the progress call */
     atomic_uint references;
 } xci_shared;
 

@@ -6,7 +6,7 @@
 void xci_progress_begin(xorcast_context *context, uint64_t total_bytes) {
     atomic_store(&context->shared->progress_done, 0);
     atomic_store(&context->shared->progress_total, total_bytes);
-    atomic_store(&context->shared->called_off, false);
+    atomic_store(&context->shared->called_off, 0);
 }
 
 /* Padding between small tensors is work too, but none of the whole. */
@@ -22,8 +22,8 @@ xorcast_status xci_progress_step(xorcast_context *context, uint32_t worker, uint
         return XORCAST_OK;
     const uint64_t done = bytes + atomic_fetch_add(&context->shared->progress_done, bytes);
     if (worker == 0 && !tell(context, done, total))
-        atomic_store(&context->shared->called_off, true);
-    if (atomic_load(&context->shared->called_off))
+        atomic_store(&context->shared->called_off, 1);
+    if (atomic_load(&context->shared->called_off) != 0)
         FAIL(context, XORCAST_CANCELLED, "the work was called off");
     return XORCAST_OK;
 }

@@ -135,9 +135,8 @@ xorcast_status xci_foot_read(xorcast_context *context, const uint8_t bytes[XCI_F
                              uint64_t *manifest_bytes_out) {
     if (memcmp(bytes + 24, foot_magic, sizeof foot_magic) != 0)
         FAIL(context, XORCAST_DATA_TRUNCATED,
-             "the delta does not end as it should; it was cut short or is still being written: "
-             "fetch "
-             "it again, or wait");
+             "the delta does not end as it should, cut short or still being written: fetch it "
+             "again, or wait");
     *manifest_bytes_out = xci_load64(bytes);
     if (*manifest_bytes_out > XCI_MANIFEST_MAX)
         FAIL(context, XORCAST_DATA_LIMIT,

@@ -76,12 +76,11 @@ bool xci_address_is_loopback(const struct sockaddr *address) {
 }
 
 xorcast_status xci_address_refused(xorcast_context *context, const char *url) {
-    FAIL(
-        context, XORCAST_LINK_REFUSED,
-        "%.200s is not an address of this machine's loopback, and there is no TLS yet: whoever is "
-        "on the network "
-        "could read and change the weights; use 127.0.0.1, or say --insecure (option insecure = 1)",
-        url);
+    FAIL(context, XORCAST_LINK_REFUSED,
+         "%.200s is not an address of this machine's loopback, and there is no TLS yet: whoever is "
+         "on the network could read and change the weights; use 127.0.0.1, or say --insecure "
+         "(option insecure = 1)",
+         url);
 }
 
 void xci_address_text(const struct sockaddr *address, socklen_t length,
