@@ -119,4 +119,11 @@ XCI_BOTH uint64_t xci_divide_up(uint64_t value, uint64_t by) {
     return value / by + (value % by != 0);
 }
 
+/* bytes ^= mask. A function of its own: where a byte that is stored might be part of a pointer or
+ * of the count, as in a loop over members of a struct, compilers use no vectors. */
+static inline void xci_xor_into(uint8_t *bytes, const uint8_t *mask, uint64_t count) {
+    for (uint64_t i = 0; i < count; i++)
+        bytes[i] ^= mask[i];
+}
+
 #endif

@@ -1,6 +1,4 @@
 /* XXH3 for AVX-512; entered only where hash.c has found it. */
-#if defined(__x86_64__)
 #include "base/hash_one.h"
 
 const xci_hash_level xci_hash_avx512 = {xci_hash_one, xci_hash_one64, xci_hash_one_more};
-#endif

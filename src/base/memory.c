@@ -7,12 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/bytes.h"
 #include "base/context.h"
 
 #define ALIGNMENT UINT64_C(64)
-#define HUGE_PAGE (UINT64_C(2) << 20)
+#define HUGE_PAGE (UINT64_C(2) << 20) /* where others are of SMALL_PAGE bytes */
+#define SMALL_PAGE 4096
 #define HUGE_MIN_BYTES HUGE_PAGE
 /* Where a huge block's bytes begin in its first page: not where weights usually do. Two streams at
  * the same place of their pages share the cache's sets; scans are 3 to 10 % slower. */
@@ -94,6 +96,14 @@ static void *system_allocate(const xorcast_context_options *options, uint64_t by
     return memory;
 }
 
+/* Where pages are larger, as on many arm64 kernels, huge ones are of 32 or 512 MiB: too much to be
+ * cleared at a first touch, or to lie there for a block that is used in part; and fewer pages are
+ * walked as it is. */
+static bool wants_huge(const xci_shared *shared, uint64_t bytes) {
+    return bytes >= HUGE_MIN_BYTES && shared->options.allocate == NULL &&
+           sysconf(_SC_PAGESIZE) == SMALL_PAGE;
+}
+
 static xorcast_status allocate(xorcast_context *context, uint64_t bytes, bool zeroed,
                                void **memory_out) {
     if (bytes == 0) {
@@ -101,7 +111,7 @@ static xorcast_status allocate(xorcast_context *context, uint64_t bytes, bool ze
         return XORCAST_OK;
     }
     xci_shared *shared = context->shared->account;
-    const bool huge = bytes >= HUGE_MIN_BYTES && shared->options.allocate == NULL;
+    const bool huge = wants_huge(shared, bytes);
     const uint64_t alignment = huge ? HUGE_PAGE : ALIGNMENT, head = huge ? HUGE_HEAD : ALIGNMENT;
     uint64_t whole;
     if (!xci_add(bytes, alignment + head, &whole) || whole > SIZE_MAX / 2)

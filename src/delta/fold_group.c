@@ -85,11 +85,6 @@ static xorcast_status decode(const xci_fold *fold, const xci_fold_entry *entry, 
     return status == XORCAST_DATA_CORRUPT ? bad_block(fold, entry) : status;
 }
 
-static void xor_into(uint8_t *sum, const uint8_t *more, uint32_t bytes) {
-    for (uint32_t i = 0; i < bytes; i++)
-        sum[i] ^= more[i];
-}
-
 static xorcast_status fold_chunk(void *user, uint64_t index, uint32_t worker) {
     xci_fold *fold = user;
     uint8_t *sum = fold->masks + worker * mask_space(fold);
@@ -99,7 +94,7 @@ static xorcast_status fold_chunk(void *user, uint64_t index, uint32_t worker) {
     TRY(decode(fold, &fold->entries[first], sum));
     for (uint64_t e = first + 1; e < fold->firsts[index + 1]; e++) {
         TRY(decode(fold, &fold->entries[e], more));
-        xor_into(sum, more, result->bytes);
+        xci_xor_into(sum, more, result->bytes);
     }
     result->old_bytes = zeros;
     result->new_bytes = sum;

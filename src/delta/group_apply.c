@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "codec/codec.h"
 
 xorcast_status xci_apply_worker_open(xci_apply_worker *worker, xorcast_bundle *bundle) {
@@ -98,8 +99,7 @@ static xorcast_status xor_block(xci_apply_worker *worker, xorcast_bundle *bundle
     }
     TRY(xci_block_decode(&worker->reader, place, record, index, bytes, NULL, worker->mask,
                          chunk->bytes));
-    for (uint32_t i = 0; i < chunk->bytes; i++)
-        weights[i] ^= worker->mask[i];
+    xci_xor_into(weights, worker->mask, chunk->bytes);
     return XORCAST_OK;
 }
 

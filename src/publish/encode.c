@@ -183,8 +183,7 @@ static void take_back(const xci_block *block, const uint8_t *mask, const uint8_t
     if (block->codec == XCI_CODEC_WORDS)
         xci_words_xor(mask, block->bytes, out, bytes);
     else
-        for (uint32_t i = 0; i < bytes; i++)
-            out[i] ^= mask[i];
+        xci_xor_into(out, mask, bytes);
 }
 
 xorcast_status xci_encode_old(xci_encode_worker *worker, const xorcast_bundle *moved,

@@ -216,8 +216,7 @@ static xorcast_status make_chunk(const xci_update *u, const xci_chunk *chunk,
         TRY(xci_source_blame(u->delta.source,
                              xci_block_decode(&w->reader, place, record, index, encoded, old,
                                               w->mask, chunk->bytes)));
-        for (uint32_t i = 0; i < chunk->bytes; i++)
-            w->mask[i] ^= old[i];
+        xci_xor_into(w->mask, old, chunk->bytes);
         old = w->mask;
     }
     add_digest(u, chunk, old, w);

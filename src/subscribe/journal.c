@@ -3,9 +3,10 @@
  *     header (4096 bytes) | a slot for each worker | flags | table | blocks
  *
  * A slot says which entry its worker is changing, the entry's flag before, and the chunk's bytes
- * before. Stores of one thread reach a shared mapping in order and stay when the process dies, so a
- * flag that has turned proves that the chunk's weights were written; while it has not, the slot
- * holds what a torn chunk must be put back to. */
+ * before. A thread that is killed has made all stores of its program up to one place and none
+ * behind it, on every processor, and a shared mapping keeps them, so a flag that has turned proves
+ * that the chunk's weights were written; while it has not, the slot holds what a torn chunk must be
+ * put back to. Only the compiler must keep the order of the program. */
 #include "subscribe/journal.h"
 
 #include <stdio.h>
@@ -106,14 +107,21 @@ static void set_state(xci_journal *journal, uint32_t state) {
 void xci_journal_begin(xci_journal *journal) { set_state(journal, STATE_COMMITTING); }
 void xci_journal_end(xci_journal *journal) { set_state(journal, STATE_IDLE); }
 
+/* Behind all stores before it, as every release store, and before all that follow, the chunk's
+ * weights among them, as none is without a fence. */
+static void set_number(uint64_t *number, uint64_t value) {
+    __atomic_store_n(number, value, __ATOMIC_SEQ_CST);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
 void xci_journal_keep(xci_journal *journal, uint32_t worker, uint64_t ready_index,
                       const uint8_t *old_bytes, uint32_t bytes) {
     uint8_t *slot = slot_of(journal, worker);
     uint64_t *number = (uint64_t *)(void *)slot;
-    __atomic_store_n(number, 0, __ATOMIC_SEQ_CST);
+    set_number(number, 0);
     slot[sizeof *number] = xci_journal_flags(journal)[ready_index];
     memcpy(slot + SLOT_HEAD_BYTES, old_bytes, bytes);
-    __atomic_store_n(number, ready_index + 1, __ATOMIC_SEQ_CST);
+    set_number(number, ready_index + 1);
 }
 
 /* ---- Finishing what was interrupted ---- */

@@ -1,6 +1,5 @@
 /* The CPU backend for AVX2, BMI and POPCNT. The file is compiled for them and must be entered
  * only where cpu_backend.c has found them. */
-#if defined(__x86_64__)
 #include <immintrin.h>
 
 #include "backend/cpu/cpu_level.h"
@@ -83,4 +82,3 @@ XCI_CPU_INLINE uint32_t full_lengths(const uint8_t *at, const uint8_t *end) {
 
 const xci_backend xci_cpu_avx2 = {
     .name = "cpu-avx2", .encode = encode, .check = check, .apply = apply, .digest = digest};
-#endif

@@ -1,6 +1,5 @@
 /* The CPU backend for AVX-512. Only the comparison of words differs from AVX2. The file is
  * compiled for AVX-512 and must be entered only where cpu_backend.c has found it. */
-#if defined(__x86_64__)
 #include <immintrin.h>
 
 #include "backend/cpu/cpu_level.h"
@@ -55,4 +54,3 @@ XCI_CPU_INLINE uint32_t full_lengths(const uint8_t *at, const uint8_t *end) {
 
 const xci_backend xci_cpu_avx512 = {
     .name = "cpu-avx512", .encode = encode, .check = check, .apply = apply, .digest = digest};
-#endif

@@ -180,11 +180,6 @@ static void check(xci_block_job *jobs, uint64_t count) {
 
 /* ---- Apply ---- */
 
-static void xci_apply_raw(const xci_block_job *job) {
-    for (uint32_t i = 0; i < job->bytes; ++i)
-        job->weights[i] ^= job->block[i];
-}
-
 /* By pieces of its list: one is applied while the next is made. */
 static void xci_apply_walked(const xci_block_job *job) {
     uint32_t lists[2][XCI_PIECE];
@@ -211,7 +206,7 @@ static void apply(const xci_block_job *jobs, uint64_t count) {
         if (xci_may_walk(&jobs[i]))
             xci_apply_walked(&jobs[i]);
         else
-            xci_apply_raw(&jobs[i]);
+            xci_xor_into(jobs[i].weights, jobs[i].block, jobs[i].bytes);
     }
 }
 
