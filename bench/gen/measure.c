@@ -168,11 +168,13 @@ static void *reader_run(void *argument) {
     return NULL;
 }
 
+#define MOST_READERS 256u /* as many as the library has threads */
+
 static double read_once(const uint8_t *a, const uint8_t *b, uint64_t bytes, uint32_t threads,
                         compare_function compare) {
     static volatile uint64_t sink; /* keeps the loop */
-    reader readers[64];
-    const uint32_t count = threads < 64 ? threads : 64;
+    reader readers[MOST_READERS];
+    const uint32_t count = threads < MOST_READERS ? threads : MOST_READERS;
     const uint64_t share = bytes / count / 4096 * 4096;
     const double start = measure_now();
     for (uint32_t i = 0; i < count; i++) {
