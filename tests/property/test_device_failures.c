@@ -355,7 +355,9 @@ static void attempt_audit(rig *r, failing kind, int64_t n, bool *failed_out) {
 
 static void attempt_keyframe(rig *r, failing kind, int64_t n, bool *failed_out) {
     const uint8_t wrong = 0x5A;
-    device_put(r->sampler, r->live.tensors[0].data + 11, &wrong, 1);
+    const model_tensor *t = &r->live.tensors[0];
+    device_put(r->sampler, (uint8_t *)(t->box_count > 0 ? t->boxes[1].data : t->data) + 11, &wrong,
+               1);
     change(r);
     must(r->trainer, publish(r));
     arm(kind, n);

@@ -56,11 +56,16 @@ static void *other_device(const xci_device *device) {
 
 static bool is_elsewhere(uint64_t number) {
     const char *spread = getenv("XORCAST_TEST_SPREAD");
-    if (spread == NULL || strcmp(spread, "0") == 0)
+    if (spread == NULL || strcmp(spread, "0") == 0 || strcmp(spread, "columns") == 0)
         return false;
     if (strcmp(spread, "all") == 0)
         return true;
     return strcmp(spread, "halves") == 0 ? number % 8 >= 4 : number % 2 == 1;
+}
+
+static bool is_split(const model_tensor *t) {
+    const char *spread = getenv("XORCAST_TEST_SPREAD");
+    return spread != NULL && strcmp(spread, "columns") == 0 && t->rank == 2 && t->bytes > 0;
 }
 
 uint32_t test_device_count(xorcast_context *context) {
@@ -108,28 +113,64 @@ void device_get(xorcast_context *context, void *to, const void *from, uint64_t b
     device_put(context, to, from, bytes);
 }
 
+/* Half of the columns on the context's device, half on another: as nearly as boxes may end. */
+static void split_columns(xorcast_context *context, model_tensor *t) {
+    const xci_device *device = context->shared->device;
+    const uint64_t rows = t->shape[0], row_bytes = t->bytes / rows, left = row_bytes / 16 * 8,
+                   right = row_bytes - left;
+    t->data = NULL;
+    t->box_count = 2;
+    t->boxes[0] = (xorcast_box){0, rows, 0, left, device_memory_on(context, rows * left), left, 0};
+    t->boxes[1] = (xorcast_box){0, rows, left, right, NULL, right, 0};
+    assert_int_equal(device->ops->allocate(other_device(device), rows * right, &t->boxes[1].data),
+                     0);
+}
+
+/* Between a tensor there and its bytes here. */
+static void copy_tensor(xorcast_context *context, const model_tensor *there, uint8_t *here,
+                        bool to_device) {
+    const xorcast_box whole = {0, 1, 0, there->bytes, there->data, there->bytes, 0};
+    const uint64_t row_bytes = there->box_count > 0 ? there->bytes / there->shape[0] : 0;
+    for (uint32_t b = 0; b < (there->box_count > 0 ? there->box_count : 1); b++) {
+        const xorcast_box *box = there->box_count > 0 ? &there->boxes[b] : &whole;
+        for (uint64_t r = 0; r < box->row_count; r++) {
+            uint8_t *inside = here + r * row_bytes + box->column,
+                    *outside = (uint8_t *)box->data + r * box->pitch_bytes;
+            device_put(context, to_device ? outside : inside, to_device ? inside : outside,
+                       box->column_bytes);
+        }
+    }
+}
+
 void device_model_create(xorcast_context *context, model *to, const model *from) {
     *to = *from;
     to->memory_kind = XORCAST_MEMORY_DEVICE;
     for (uint32_t i = 0; i < to->count; i++)
-        to->tensors[i].data = device_memory_at(context, to->tensors[i].bytes + 1, i);
+        if (is_split(&to->tensors[i]))
+            split_columns(context, &to->tensors[i]);
+        else
+            to->tensors[i].data = device_memory_at(context, to->tensors[i].bytes + 1, i);
     device_model_put(context, to, from);
 }
 
 void device_model_free(xorcast_context *context, model *m) {
-    for (uint32_t i = 0; i < m->count; i++)
-        device_memory_free(context, m->tensors[i].data);
+    for (uint32_t i = 0; i < m->count; i++) {
+        for (uint32_t b = 0; b < m->tensors[i].box_count; b++)
+            device_memory_free(context, m->tensors[i].boxes[b].data);
+        if (m->tensors[i].box_count == 0)
+            device_memory_free(context, m->tensors[i].data);
+    }
     m->count = 0;
 }
 
 void device_model_put(xorcast_context *context, model *to, const model *from) {
     for (uint32_t i = 0; i < to->count; i++)
-        device_put(context, to->tensors[i].data, from->tensors[i].data, to->tensors[i].bytes);
+        copy_tensor(context, &to->tensors[i], from->tensors[i].data, true);
 }
 
 void device_model_get(xorcast_context *context, const model *from, model *to) {
     for (uint32_t i = 0; i < to->count; i++)
-        device_get(context, to->tensors[i].data, from->tensors[i].data, to->tensors[i].bytes);
+        copy_tensor(context, &from->tensors[i], to->tensors[i].data, false);
 }
 
 bool device_model_equal(xorcast_context *context, const model *device, const model *host) {
@@ -138,7 +179,7 @@ bool device_model_equal(xorcast_context *context, const model *device, const mod
         const uint64_t bytes = host->tensors[i].bytes;
         uint8_t *copy = malloc(bytes + 1);
         assert_non_null(copy);
-        device_get(context, copy, device->tensors[i].data, bytes);
+        copy_tensor(context, &device->tensors[i], copy, false);
         equal = memcmp(copy, host->tensors[i].data, bytes) == 0;
         free(copy);
     }

@@ -36,7 +36,8 @@ void placed_get(xorcast_context *context, placed_model *placed);
 void placed_close(xorcast_context *context, placed_model *placed);
 
 /* Memory of the context's device. XORCAST_TEST_SPREAD puts it on another device too: "turns", every
- * other time; "halves", of eight times four; "all". */
+ * other time; "halves", of eight times four; "all". With "columns", matrices of models lie with
+ * half of their columns here and half there. */
 void *device_memory(xorcast_context *context, uint64_t bytes);
 /* Whether models lie on two devices then. */
 bool test_device_spread(xorcast_context *context);

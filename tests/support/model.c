@@ -104,6 +104,8 @@ xorcast_tensor model_describe(const model_tensor *t) {
     tensor.rank = t->rank;
     tensor.bytes = t->bytes;
     tensor.data = t->data;
+    tensor.boxes = t->boxes;
+    tensor.box_count = t->box_count;
     return tensor;
 }
 

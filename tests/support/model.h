@@ -16,7 +16,9 @@ typedef struct model_tensor {
     uint64_t shape[3];
     uint32_t rank;
     uint64_t bytes;
-    uint8_t *data;
+    uint8_t *data; /* NULL where it lies in boxes */
+    xorcast_box boxes[2];
+    uint32_t box_count;
 } model_tensor;
 
 typedef struct model {
@@ -39,7 +41,7 @@ void model_copy(model *to, const model *from); /* same layout: bytes only */
 bool model_equal(const model *a, const model *b);
 /* Changes about `per_million` of the bytes; 0: one bit of one tensor. */
 void model_step(model *m, uint64_t seed, uint32_t per_million);
-/* The tensor as a bundle takes it, in host memory. */
+/* The tensor as a bundle takes it, in host memory. Its boxes are the model's. */
 xorcast_tensor model_describe(const model_tensor *t);
 /* A sealed bundle over the model's memory; tensors are added in an order that depends on `seed`. */
 xorcast_bundle *model_bundle(xorcast_context *context, const model *m, uint64_t chunk_bytes,
