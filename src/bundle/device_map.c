@@ -237,7 +237,8 @@ static xorcast_status fill(map_build *b, xci_device_map *map) {
     pass_over(b);
     TRY(xci_allocate(context, direct_bytes, &memory));
     map->direct = memory;
-    memcpy(map->direct, b->block + b->at.direct, direct_bytes);
+    if (direct_bytes > 0) /* none where a device holds parts of chunks only */
+        memcpy(map->direct, b->block + b->at.direct, direct_bytes);
     TRY(xci_device_allocate(context, b->at.bytes, &map->memory));
     point(b, map);
     return xci_device_result(

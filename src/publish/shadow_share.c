@@ -74,7 +74,7 @@ static uint64_t place_whole(xorcast_bundle *part, uint32_t index, uint8_t *memor
     for (uint64_t w = 0; w < part->whole_count; w++) {
         xci_tensor *tensor = &part->tensors[part->whole[w]];
         at = place_runs(part->twin, index, tensor, at, memory, next != NULL ? *next : NULL);
-        if (next == NULL)
+        if (next == NULL || tensor->region_count == 0)
             continue;
         tensor->regions = *next;
         *next += tensor->region_count;
@@ -121,7 +121,7 @@ static xorcast_status fill_part(xci_shadow_share *share, uint32_t index) {
     TRY(xci_device_allocate(share->context, whole_bytes + packed_bytes, &share->memory));
     xci_region *next = part->regions;
     (void)place_whole(part, index, share->memory.at, &next);
-    if (index == 0)
+    if (packed_bytes > 0)
         place_packed(part, share->memory.at + whole_bytes, next);
     return xci_device_map_open(part, part, &share->map);
 }
