@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -47,11 +48,22 @@ static bool is_checkpoint(const char *path) {
     return found;
 }
 
-/* One broken step among good ones is named when it is read; here, whether there is any good one. */
-static bool has_checkpoint(const cli_steps *steps) {
-    for (uint64_t i = 0; i < steps->count; i++)
-        if (is_checkpoint(steps->at[i].path))
-            return true;
+static void warn_left_out(const cli_session *session, const char *path, const char *why) {
+    char text[1200];
+    snprintf(text, sizeof text, "%.800s is left out: %s", path, why);
+    cli_warn(session, text);
+}
+
+/* Is it to be in the list? Files of other kinds may lie beside steps. */
+static bool is_step(const cli_session *session, const char *path, const struct stat *facts) {
+    if (!S_ISDIR(facts->st_mode))
+        return S_ISREG(facts->st_mode) && ends_with(path, suffix);
+    if (ends_with(path, ".tmp"))
+        warn_left_out(session, path, "it is being written, by its name");
+    else if (!is_checkpoint(path))
+        warn_left_out(session, path, "it holds no .safetensors file");
+    else
+        return true;
     return false;
 }
 
@@ -69,14 +81,34 @@ static xorcast_status add(cli_session *session, cli_steps *steps, const char *di
     struct stat facts;
     if (asprintf(&path, "%s/%s", directory, name) < 0)
         return cli_fail(session, XORCAST_NO_HOST_MEMORY, 0, "no memory for a file name");
-    const bool is_step =
-        stat(path, &facts) == 0 &&
-        (S_ISDIR(facts.st_mode) || (S_ISREG(facts.st_mode) && ends_with(name, suffix)));
-    if (is_step)
-        steps->at[steps->count++] = (cli_step_entry){path, number_in(path)};
-    else
+    if (stat(path, &facts) == 0 && is_step(session, path, &facts)) {
+        struct stat itself;
+        const bool is_link = lstat(path, &itself) == 0 && S_ISLNK(itself.st_mode);
+        steps->at[steps->count++] =
+            (cli_step_entry){path, number_in(path), facts.st_dev, facts.st_ino, is_link};
+    } else {
         free(path);
+    }
     return XORCAST_OK;
+}
+
+static bool is_listed_twice(const cli_steps *steps, uint64_t link) {
+    for (uint64_t i = 0; i < steps->count; i++)
+        if (i != link && steps->at[i].device == steps->at[link].device &&
+            steps->at[i].inode == steps->at[link].inode && (!steps->at[i].is_link || i < link))
+            return true;
+    return false;
+}
+
+/* `latest` and the like. */
+static void drop_links(const cli_session *session, cli_steps *steps) {
+    for (uint64_t i = steps->count; i-- > 0;) {
+        if (!steps->at[i].is_link || !is_listed_twice(steps, i))
+            continue;
+        warn_left_out(session, steps->at[i].path, "it is a link to another step");
+        free(steps->at[i].path);
+        steps->at[i] = steps->at[--steps->count];
+    }
 }
 
 static int by_step(const void *a, const void *b) {
@@ -88,7 +120,8 @@ static int by_path(const void *a, const void *b) {
     return strcmp(((const cli_step_entry *)a)->path, ((const cli_step_entry *)b)->path);
 }
 
-static void order(cli_steps *steps) {
+static void order(const cli_session *session, const char *directory, cli_steps *steps) {
+    char text[1200];
     qsort(steps->at, steps->count, sizeof *steps->at, by_step);
     bool numbered = steps->at[steps->count - 1].step != XORCAST_NO_STEP;
     for (uint64_t i = 1; i < steps->count; i++)
@@ -98,6 +131,12 @@ static void order(cli_steps *steps) {
     qsort(steps->at, steps->count, sizeof *steps->at, by_path);
     for (uint64_t i = 0; i < steps->count; i++)
         steps->at[i].step = i;
+    snprintf(text, sizeof text,
+             "the names in %.400s do not all end in numbers that differ: taken in order of names, as "
+             "steps 0 to %llu",
+             directory, (unsigned long long)steps->count - 1);
+    if (steps->count > 1)
+        cli_warn(session, text);
 }
 
 static xorcast_status read_entries(cli_session *session, DIR *open_directory, const char *directory,
@@ -123,13 +162,15 @@ xorcast_status cli_steps_list(cli_session *session, const char *directory, cli_s
         return cli_fail_os(session, errno, "read the directory", directory);
     xorcast_status status = read_entries(session, open_directory, directory, steps);
     closedir(open_directory);
-    if (status == XORCAST_OK && !has_checkpoint(steps))
+    if (status == XORCAST_OK)
+        drop_links(session, steps);
+    if (status == XORCAST_OK && steps->count == 0)
         status = cli_fail(session, XORCAST_NOT_FOUND, 0,
                           "there are no checkpoints in %.400s: neither %s files nor directories "
                           "that hold some",
                           directory, suffix);
     if (status == XORCAST_OK)
-        order(steps);
+        order(session, directory, steps);
     else
         cli_steps_free(steps);
     return status;

@@ -54,16 +54,16 @@ static void follow(xorcast_subscriber *subscriber) {
     xorcast_version now = {.step = 0};
     for (uint64_t step; now.step != STEPS; xorcast_subscriber_current(subscriber, &now)) {
         xorcast_status status = xorcast_subscriber_poll(subscriber, 30000, &step);
+        if (status == XORCAST_OK)
+            status = xorcast_subscriber_stage(subscriber, step, 30000);
         if (status == XORCAST_NOTHING_NEW || status == XORCAST_LINK_DOWN ||
             status == XORCAST_LINK_REFUSED || status == XORCAST_TIMED_OUT)
-            continue;  /* or the trainer is away: generate on */
-        check(status); /* another run: the trainer began anew, so open a subscriber again */
-        status = xorcast_subscriber_stage(subscriber, step, 30000);
+            continue; /* or the trainer is away: generate on */
         if (status == XORCAST_VERSION_GONE || status == XORCAST_BASE_MISMATCH) {
             check(xorcast_subscriber_keyframe(subscriber, 30000)); /* overwrites: a pause too */
             continue;
         }
-        check(status);
+        check(status); /* another run: the trainer began anew, so open a subscriber again */
         check(xorcast_subscriber_commit(subscriber, NULL)); /* the pause: XOR in place */
         check(xorcast_subscriber_wait(subscriber, 30000));  /* the weights are `step` now */
     }

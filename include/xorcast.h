@@ -499,7 +499,7 @@ XORCAST_API xorcast_status xorcast_checkpoint_write(xorcast_bundle *bundle, cons
 
 /* Copies the bundle's tensors, by name, from a checkpoint into the memory of `bundle`, on a device
  * too: through windows of pinned memory there, 8 MiB a thread and 64 MiB at most, after what is on
- * the default stream. NOT_FOUND or LAYOUT_MISMATCH before anything is copied; a failure in the
+ * the default stream. LAYOUT_MISMATCH before anything is copied; a failure in the
  * middle is WEIGHTS_MIXED: load again. */
 XORCAST_API xorcast_status xorcast_checkpoint_load(xorcast_checkpoint *checkpoint,
                                                    xorcast_bundle *bundle) XORCAST_MUST_USE;
