@@ -6,6 +6,7 @@ names some. Round trips, publish and follow have tests of their own.
 """
 
 import errno
+import fcntl
 import json
 import os
 import pathlib
@@ -498,6 +499,34 @@ class Output(ToolTest):
         self.good("diff", old, new, "-o", self.path("delta"))
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             self.assertIn(-number, (self.signalled(number, old, new) for _ in range(20)))
+
+    def test_signal_ends_an_apply_that_waits(self):
+        """For another one, which may be stopped itself: a shell's loop must see the signal."""
+        old, new = generate(self.path("steps"), "--bytes", "500k")
+        live, delta = copy_of(old, self.path("live")), self.path("delta")
+        self.good("diff", old, new, "-o", delta)
+        stage = live / ".xorcast-new"
+        stage.mkdir()
+        claim = os.open(stage, os.O_RDONLY)
+        self.addCleanup(os.close, claim)
+        fcntl.flock(claim, fcntl.LOCK_EX)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            running = self.start("apply", live, delta)
+            self.caught(running.process, number)
+            running.process.send_signal(number)
+            self.assertEqual(running.process.wait(DEADLINE), -number)
+            self.assertIn("nothing was changed", running.err.read_text())
+        stage.rmdir()
+        self.same(live, old)
+
+    def caught(self, process, number):
+        """Waits until the process catches the signal."""
+        deadline, mask = time.monotonic() + DEADLINE, 0
+        while not mask >> number - 1 & 1:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.001)
+            status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+            mask = int(re.search(r"SigCgt:\s*(\w+)", status)[1], 16)
 
     def signalled(self, number, old, new):
         """An apply that is signalled once it stages: its exit code."""

@@ -15,7 +15,7 @@ SOAK = os.path.join(os.environ["XORCAST_BENCH"], "soak")
 VERSIONS = 4000
 # With a log that is full before half of the run.
 OPTIONS = ("--versions", str(VERSIONS), "--bytes", "1m", "--log", "200k", "--dense", "90",
-           "--reopen", "20", "--kill", "200")
+           "--reopen", "20", "--kill", "400")
 # What a sampler holds goes up and down with how many versions it takes at a time, so the least of
 # the last tenths is held against the most of the first half. The trainer may have seen the two
 # samplers that come and go only then: each has a connection.
@@ -24,7 +24,7 @@ GROWTH = {"files": 2, "threads": 0, "library_bytes": 1 << 20, "resident_bytes": 
 
 class Soak(unittest.TestCase):
     def setUp(self):
-        done = subprocess.run([SOAK, *OPTIONS], capture_output=True, text=True, timeout=120,
+        done = subprocess.run([SOAK, *OPTIONS], capture_output=True, text=True, timeout=200,
                               check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         *self.tenths, self.end = map(json.loads, done.stdout.splitlines())
