@@ -37,7 +37,7 @@ static const char help[] =
     "  --log N[k|m|g]        bytes that the trainer keeps for late samplers (its own choice)\n"
     "  --dense N             every so many versions, a tenth of all elements changes (1000)\n"
     "  --reopen N            a sampler opens its subscriber again after so many versions (50)\n"
-    "  --kill SECONDS        a sampler is killed every so many (2)\n"
+    "  --kill MILLISECONDS   a sampler is killed every so many (2000)\n"
     "  --pause MILLISECONDS  between versions (0)\n";
 
 typedef struct options {
@@ -252,7 +252,7 @@ static uint64_t kill_now_and_then(const options *o, shared *all, pid_t trainer, 
     double last = measure_now();
     while (all->published < o->versions && waitpid(trainer, NULL, WNOHANG) == 0) {
         usleep(20000);
-        if (measure_now() - last < (double)o->kill || o->kill == 0) {
+        if (measure_now() - last < 1e-3 * (double)o->kill || o->kill == 0) {
             continue;
         }
         last = measure_now();
@@ -361,7 +361,7 @@ static bool parse(int argc, char **argv, options *o) {
 }
 
 int main(int argc, char **argv) {
-    options o = {.versions = 20000, .bytes = 4000000, .dense = 1000, .reopen = 50, .kill = 2};
+    options o = {.versions = 20000, .bytes = 4000000, .dense = 1000, .reopen = 50, .kill = 2000};
     if (!parse(argc, argv, &o)) {
         fputs(help, stderr);
         return 2;

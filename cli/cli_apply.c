@@ -20,8 +20,9 @@ xorcast_status cli_apply(cli_session *session) {
         xorcast_checkpoint_apply(session->context, checkpoint, &source.source, o->output, &info);
     cli_progress_end(session);
     cli_source_close(&source);
-    if (status == XORCAST_CANCELLED)
-        return cli_fail(session, status, 0, "stopped by a signal; nothing was changed");
+    /* Who waits for another process is not asked: the signal came, whatever ended the wait. */
+    if (status == XORCAST_CANCELLED || (status == XORCAST_TIMED_OUT && cli_stop_wanted()))
+        return cli_fail(session, XORCAST_CANCELLED, 0, "stopped by a signal; nothing was changed");
     if (status == XORCAST_OK)
         cli_info_applied(session, "apply", "applied",
                          info.already == XORCAST_ALREADY_COPIED || o->output == NULL ? checkpoint

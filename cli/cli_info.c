@@ -101,7 +101,7 @@ void cli_info_applied(const cli_session *session, const char *event, const char 
     }
     fputs(info->already == XORCAST_ALREADY_THERE ? "already there: " : "copied: ", stdout);
     cli_put_plain(stdout, path);
-    printf(" is what the delta leads to, digest %s; nothing %s\n",
+    printf(" has the weights that the delta leads to, digest %s; nothing %s\n",
            cli_digest(info->target.digest).text,
            info->already == XORCAST_ALREADY_THERE ? "to write" : "to apply");
 }

@@ -141,8 +141,9 @@ typedef struct xorcast_context_options {
     uint32_t engine;              /* xorcast_engine_use; a GPU without an engine has kernels */
     uint32_t reserved;
     /* Now and then from the thread that called, while it encodes or folds a delta, or diffs,
-     * checks, applies or loads a checkpoint; NULL: none. Returns 0; anything else calls the work
-     * off, which fails with CANCELLED as soon as it can, unless it is done before that. */
+     * checks, applies or loads a checkpoint, not for publishers and subscribers; NULL: none. Must
+     * not use the context. Returns 0; anything else calls the work off, which fails with CANCELLED,
+     * a load with WEIGHTS_MIXED, as soon as it can, unless it is done before that. */
     int (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes);
 } xorcast_context_options;
 #define XORCAST_CONTEXT_OPTIONS_INIT                                                               \

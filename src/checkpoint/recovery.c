@@ -50,6 +50,18 @@ static xorcast_status clear(xorcast_context *context, const char *stage, xci_are
     return XORCAST_OK;
 }
 
+xorcast_status xci_stage_beside(xorcast_context *context, const char *folder, bool *some_out) {
+    xci_arena *arena;
+    const char **names;
+    uint64_t count;
+    TRY(xci_arena_create(context, &arena));
+    const xorcast_status status = xci_io_list(context, folder, arena, &names, &count);
+    if (status == XORCAST_OK)
+        *some_out = count > 1 || (count == 1 && strcmp(names[0], STAGE_NAME) != 0);
+    xci_arena_destroy(arena);
+    return status;
+}
+
 static xorcast_status has_record(xorcast_context *context, xci_arena *arena, const char *folder,
                                  bool *has_out) {
     const char *path;

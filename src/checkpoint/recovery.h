@@ -23,6 +23,8 @@ xorcast_status xci_stage_path(xorcast_context *context, xci_arena *arena, const 
 xorcast_status xci_stage_claim(xorcast_context *context, const char *path, bool directory,
                                const char *stage, bool only_proven, uint64_t deadline_ns,
                                int *claim_out);
+/* Is there anything in `folder` beside the stage of a replacement of it? */
+xorcast_status xci_stage_beside(xorcast_context *context, const char *folder, bool *some_out);
 /* Empties and removes the directory and gives the claim back. */
 xorcast_status xci_stage_drop(xorcast_context *context, const char *stage, int claim);
 

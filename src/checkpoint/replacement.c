@@ -55,12 +55,19 @@ static xorcast_status check_place(xci_replacement *r) {
     return XORCAST_OK;
 }
 
+static xorcast_status try_claim(xci_replacement *r, uint64_t deadline) {
+    TRY(check_place(r));
+    TRY(xci_checkpoint_recover(r->context, r->path));
+    return xci_stage_claim(r->context, r->path, r->directory, r->stage, false, deadline, &r->claim);
+}
+
 static xorcast_status claim(xci_replacement *r) {
     const uint64_t deadline = xci_deadline(CLAIM_TIMEOUT_MS);
     do {
-        TRY(xci_checkpoint_recover(r->context, r->path));
-        TRY(xci_stage_claim(r->context, r->path, r->directory, r->stage, false, deadline,
-                            &r->claim));
+        xorcast_status status = try_claim(r, deadline);
+        if (status == XORCAST_NOT_FOUND) /* who made the directory gave up and removed it */
+            status = try_claim(r, deadline);
+        TRY(status);
         if (r->claim >= 0)
             return XORCAST_OK;
     } while (xci_now_ns() < deadline);
@@ -73,7 +80,6 @@ static xorcast_status begin(xci_replacement *r, const char *path) {
     TRY(xci_open_files_create(r->context, &r->open_files));
     TRY(xci_path_trim(r->arena, path, &r->path));
     TRY(xci_stage_path(r->context, r->arena, r->path, r->directory, &r->stage));
-    TRY(check_place(r));
     return claim(r);
 }
 

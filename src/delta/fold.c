@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/progress.h"
 #include "checkpoint/files.h"
+#include "delta/fold.h"
 #include "delta/fold_group.h"
 
 /* ---- The chain ---- */
@@ -214,9 +215,11 @@ static xorcast_status fold_to(xci_fold *fold, const xorcast_source *sources,
     fold->group_bytes_max = xci_manifest_limits(first).raw_bytes;
     TRY(xci_group_writer_open(&fold->writer, fold->context, &manifest->encoding));
     TRY(xci_sink_writer_begin(out, fold->context, sink));
-    xci_progress_begin(fold->context, first->layout_group_count * first->info.group_bytes);
+    if (fold->told)
+        xci_progress_begin(fold->context, first->layout_group_count * first->info.group_bytes);
     const xorcast_status folded = fold_groups(fold, &out->writer);
-    xci_progress_end(fold->context);
+    if (fold->told)
+        xci_progress_end(fold->context);
     TRY(folded);
     fill_manifest(fold, options, manifest);
     uint8_t *owned;
@@ -227,9 +230,10 @@ static xorcast_status fold_to(xci_fold *fold, const xorcast_source *sources,
     return status;
 }
 
-xorcast_status xorcast_delta_fold(xorcast_context *context, const xorcast_source *sources,
+static xorcast_status fold_deltas(xorcast_context *context, const xorcast_source *sources,
                                   uint64_t count, const xorcast_delta_options *options,
-                                  const xorcast_sink *sink, xorcast_delta_info *info_out) {
+                                  const xorcast_sink *sink, bool told,
+                                  xorcast_delta_info *info_out) {
     static const xorcast_delta_options defaults = XORCAST_DELTA_OPTIONS_INIT;
     if (options == NULL)
         options = &defaults;
@@ -239,7 +243,7 @@ xorcast_status xorcast_delta_fold(xorcast_context *context, const xorcast_source
              "fold takes at least one delta, initialised options and a run's name of at most %d "
              "bytes",
              XORCAST_RUN_BYTES - 1);
-    xci_fold fold = {.context = context, .input_count = count};
+    xci_fold fold = {.context = context, .input_count = count, .told = told};
     xci_sink_writer out = {0};
     xci_manifest manifest = {0};
     const xorcast_status status = fold_to(&fold, sources, options, sink, &out, &manifest);
@@ -251,4 +255,16 @@ xorcast_status xorcast_delta_fold(xorcast_context *context, const xorcast_source
     if (info_out != NULL)
         *info_out = manifest.info;
     return XORCAST_OK;
+}
+
+xorcast_status xorcast_delta_fold(xorcast_context *context, const xorcast_source *sources,
+                                  uint64_t count, const xorcast_delta_options *options,
+                                  const xorcast_sink *sink, xorcast_delta_info *info_out) {
+    return fold_deltas(context, sources, count, options, sink, true, info_out);
+}
+
+xorcast_status xci_delta_fold_within(xorcast_context *context, const xorcast_source *sources,
+                                     uint64_t count, const xorcast_delta_options *options,
+                                     const xorcast_sink *sink) {
+    return fold_deltas(context, sources, count, options, sink, false, NULL);
 }

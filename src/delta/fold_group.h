@@ -21,6 +21,7 @@ typedef struct xci_fold {
     xorcast_context *context;
     xci_fold_input *inputs;
     uint64_t input_count;
+    bool told;                             /* to the context's progress call */
     uint64_t chunk_bytes, group_bytes_max; /* of all inputs */
     xci_group_writer writer;
     uint64_t group;         /* the present one, which the inputs that have it have next */

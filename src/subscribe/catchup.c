@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backend/device.h"
+#include "delta/fold.h"
 #include "subscribe/chain.h"
 
 #define WAIT_NS UINT64_C(50000) /* a part that takes longer to come is not in memory here */
@@ -93,7 +94,7 @@ static xorcast_status fold_chain(xci_chain *chain, memory_sink *folded) {
     for (uint64_t i = 0; i < chain->count; i++)
         sources[i] = xci_chain_source(&chain->links[i]);
     const xorcast_status status =
-        xorcast_delta_fold(chain->context, sources, chain->count, &options, &sink, NULL);
+        xci_delta_fold_within(chain->context, sources, chain->count, &options, &sink);
     xci_release(chain->context, memory);
     return status;
 }

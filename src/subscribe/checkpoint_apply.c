@@ -186,21 +186,33 @@ static xorcast_status find_place(application *a) {
                        : XORCAST_OK;
 }
 
-/* A checkpoint elsewhere is made anew: files of another one must not mix into it. */
-static xorcast_status check_out(application *a) {
+static xorcast_status fail_used(const application *a) {
+    FAIL(a->context, XORCAST_BAD_ARGUMENT,
+         "%s is not empty; choose another place for the new checkpoint, or empty it", a->out_path);
+}
+
+/* A checkpoint elsewhere is made anew: files of another one must not mix into it. Before anything
+ * is made there. */
+static xorcast_status check_out(const application *a) {
     xci_file_facts facts;
-    const char **names;
-    uint64_t count;
+    bool used;
     TRY(xci_io_facts(a->context, a->out_path, false, &facts));
     if (facts.kind != XCI_FILE_DIRECTORY || !a->update.files.target.directory)
         return XORCAST_OK;
     TRY(xci_checkpoint_recover(a->context, a->out_path));
-    TRY(xci_io_list(a->context, a->out_path, a->update.files.target.arena, &names, &count));
-    if (count > 0)
-        FAIL(a->context, XORCAST_BAD_ARGUMENT,
-             "%s is not empty; choose another place for the new checkpoint, or empty it",
-             a->out_path);
-    return XORCAST_OK;
+    TRY(xci_stage_beside(a->context, a->out_path, &used));
+    return used ? fail_used(a) : XORCAST_OK;
+}
+
+/* Until the place was claimed, another apply may have filled it: with the same, if this one is the
+ * other's repetition. */
+static xorcast_status check_claimed(application *a) {
+    bool used;
+    TRY(xci_stage_beside(a->context, a->out_path, &used));
+    if (!used)
+        return XORCAST_OK;
+    TRY(find_out(a));
+    return a->there ? XORCAST_OK : fail_used(a);
 }
 
 static xorcast_status prepare_place(application *a) {
@@ -214,7 +226,8 @@ static xorcast_status prepare_place(application *a) {
     if (a->in_place)
         return XORCAST_OK;
     TRY(check_out(a));
-    return xci_replacement_begin(a->context, a->out_path, directory, &a->replacement);
+    TRY(xci_replacement_begin(a->context, a->out_path, directory, &a->replacement));
+    return directory ? check_claimed(a) : XORCAST_OK;
 }
 
 static xorcast_status apply(application *a, const xorcast_source *source) {
@@ -229,6 +242,8 @@ static xorcast_status apply(application *a, const xorcast_source *source) {
     if (a->there)
         return XORCAST_OK;
     TRY(prepare_place(a));
+    if (a->there)
+        return XORCAST_OK;
     TRY(check_space(a));
     TRY(stage_files(a));
     a->update.write = write_piece;

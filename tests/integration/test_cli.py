@@ -6,6 +6,7 @@ names some. Round trips, publish and follow have tests of their own.
 """
 
 import errno
+import fcntl
 import json
 import os
 import pathlib
@@ -209,7 +210,8 @@ class Repeated(ToolTest):
         inodes = {p: (p.stat().st_ino, p.stat().st_mtime_ns) for p in path.iterdir()}
         there, copied, text = self.applied(*command)
         self.assertEqual((there, copied), (True, False))
-        self.assertTrue(text.startswith(f"already there: {path} is what the delta leads to"), text)
+        said = f"already there: {path} has the weights that the delta leads to, digest "
+        self.assertTrue(text.startswith(said), text)
         self.assertEqual(inodes, {p: (p.stat().st_ino, p.stat().st_mtime_ns)
                                   for p in path.iterdir()})
 
@@ -259,7 +261,7 @@ class Repeated(ToolTest):
         self.untouched(self.out, self.new, self.delta, "-o", self.out)
         tool.remove(self.out)
         text = self.good("apply", self.new, self.delta, "-o", self.out).stdout.decode()
-        self.assertTrue(text.startswith(f"copied: {self.new} is"), text)
+        self.assertTrue(text.startswith(f"copied: {self.new} has"), text)
 
     def test_almost_there(self):
         """An output that is not the target, byte for byte, is none: it is not written into."""
@@ -497,6 +499,34 @@ class Output(ToolTest):
         self.good("diff", old, new, "-o", self.path("delta"))
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             self.assertIn(-number, (self.signalled(number, old, new) for _ in range(20)))
+
+    def test_signal_ends_an_apply_that_waits(self):
+        """For another one, which may be stopped itself: a shell's loop must see the signal."""
+        old, new = generate(self.path("steps"), "--bytes", "500k")
+        live, delta = copy_of(old, self.path("live")), self.path("delta")
+        self.good("diff", old, new, "-o", delta)
+        stage = live / ".xorcast-new"
+        stage.mkdir()
+        claim = os.open(stage, os.O_RDONLY)
+        self.addCleanup(os.close, claim)
+        fcntl.flock(claim, fcntl.LOCK_EX)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            running = self.start("apply", live, delta)
+            self.caught(running.process, number)
+            running.process.send_signal(number)
+            self.assertEqual(running.process.wait(DEADLINE), -number)
+            self.assertIn("nothing was changed", running.err.read_text())
+        stage.rmdir()
+        self.same(live, old)
+
+    def caught(self, process, number):
+        """Waits until the process catches the signal."""
+        deadline, mask = time.monotonic() + DEADLINE, 0
+        while not mask >> number - 1 & 1:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.001)
+            status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+            mask = int(re.search(r"SigCgt:\s*(\w+)", status)[1], 16)
 
     def signalled(self, number, old, new):
         """An apply that is signalled once it stages: its exit code."""

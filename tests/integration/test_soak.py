@@ -15,15 +15,16 @@ SOAK = os.path.join(os.environ["XORCAST_BENCH"], "soak")
 VERSIONS = 4000
 # With a log that is full before half of the run.
 OPTIONS = ("--versions", str(VERSIONS), "--bytes", "1m", "--log", "200k", "--dense", "90",
-           "--reopen", "20", "--kill", "1")
-# Bytes. What a sampler holds goes up and down with how many versions it takes at a time, so the
-# least of the last tenths is held against the most of the first half.
-MEMORY_GROWTH = 1 << 20
+           "--reopen", "20", "--kill", "400")
+# What a sampler holds goes up and down with how many versions it takes at a time, so the least of
+# the last tenths is held against the most of the first half. The trainer may have seen the two
+# samplers that come and go only then: each has a connection.
+GROWTH = {"files": 2, "threads": 0, "library_bytes": 1 << 20, "resident_bytes": 1 << 20}
 
 
 class Soak(unittest.TestCase):
     def setUp(self):
-        done = subprocess.run([SOAK, *OPTIONS], capture_output=True, text=True, timeout=120,
+        done = subprocess.run([SOAK, *OPTIONS], capture_output=True, text=True, timeout=200,
                               check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         *self.tenths, self.end = map(json.loads, done.stdout.splitlines())
@@ -38,10 +39,13 @@ class Soak(unittest.TestCase):
         for process in ("trainer", "steady sampler", "reopening sampler"):
             with self.subTest(process):
                 tenths = self.of(process)
-                first, last = tenths[:5], tenths[-3:]
-                self.assertGreater(last[0]["step"], VERSIONS // 2)
-                for key, growth in (("files", 0), ("threads", 0), ("library_bytes", MEMORY_GROWTH),
-                                    ("resident_bytes", MEMORY_GROWTH)):
+                first = [row for row in tenths if row["step"] <= VERSIONS // 2]
+                last = [row for row in tenths if row["step"] > VERSIONS * 7 // 10]
+                if process == "trainer":
+                    self.assertEqual((len(first), len(last)), (5, 3))
+                elif len(first) < 3 or not last:
+                    continue  # it had so little of the processors that it skipped versions there
+                for key, growth in GROWTH.items():
                     self.assertLessEqual(min(row[key] for row in last),
                                          max(row[key] for row in first) + growth, key)
 

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -727,6 +728,85 @@ static void test_two_at_once(void **state) {
     }
 }
 
+typedef struct second_apply {
+    const xorcast_source *source;
+    char old[4096], out[4096];
+    xorcast_context *context;
+    xorcast_status status;
+    xorcast_delta_info info;
+} second_apply;
+
+static void *run_second(void *user) {
+    second_apply *s = user;
+    s->status = xorcast_checkpoint_apply(s->context, s->old, s->source, s->out, &s->info);
+    return NULL;
+}
+
+enum { FILLS, FILLS_WITH_ANOTHER, GIVES_UP, ENDINGS };
+
+static void fill_out(void) {
+    test_tree_remove(test_path(folder, "full"));
+    test_tree_copy(test_path(folder, "new"), test_path(folder, "full"));
+    DIR *full = opendir(test_path(folder, "full"));
+    assert_non_null(full);
+    for (struct dirent *entry; (entry = readdir(full)) != NULL;)
+        if (entry->d_type == DT_REG)
+            assert_int_equal(rename(test_path(test_path(folder, "full"), entry->d_name),
+                                    test_path(test_path(folder, "out"), entry->d_name)),
+                             0);
+    closedir(full);
+}
+
+static void end_first(int ending) {
+    test_tree_remove(test_path(test_path(folder, "out"), ".xorcast-new"));
+    if (ending == GIVES_UP)
+        (void)rmdir(test_path(folder, "out")); /* the second may stage there already */
+    if (ending == FILLS)
+        fill_out();
+    if (ending == FILLS_WITH_ANOTHER)
+        test_text_put(test_path(test_path(folder, "out"), "another"), "x");
+}
+
+/* An apply to another place waits for the first one, which ends. */
+static xorcast_status wait_for_first(second_apply *s, int ending) {
+    pthread_t thread;
+    test_tree_remove(test_path(folder, "out"));
+    test_make_folder(test_path(folder, "out"));
+    const int fd = lock_stage(test_path(test_path(folder, "out"), ".xorcast-new"));
+    assert_int_equal(pthread_create(&thread, NULL, run_second, s), 0);
+    usleep(100000);
+    end_first(ending);
+    close(fd);
+    pthread_join(thread, NULL);
+    return s->status;
+}
+
+static void test_two_elsewhere(void **state) {
+    (void)state;
+    xorcast_delta_info info;
+    test_bytes delta = make_delta(build_folder, &info);
+    const xorcast_source source = test_source(&delta);
+    second_apply s = {.source = &source, .context = test_context(1)};
+    strcpy(s.old, test_path(folder, "old"));
+    strcpy(s.out, test_path(folder, "out"));
+    for (int ending = 0; ending < ENDINGS; ending++) {
+        while (wait_for_first(&s, ending) == XORCAST_TIMED_OUT) { /* a machine this slow */
+        }
+        assert_int_equal(s.status,
+                         ending == FILLS_WITH_ANOTHER ? XORCAST_BAD_ARGUMENT : XORCAST_OK);
+        if (s.status == XORCAST_OK) {
+            assert_true(test_tree_equal(s.out, test_path(folder, "new")));
+            assert_int_equal(s.info.already,
+                             ending == FILLS ? XORCAST_ALREADY_THERE : XORCAST_ALREADY_NOT);
+        } else {
+            assert_int_equal(unlink(test_path(s.out, "another")), 0);
+            assert_int_equal(rmdir(s.out), 0); /* nothing else was in it */
+        }
+    }
+    xorcast_context_destroy(s.context);
+    test_bytes_free(&delta);
+}
+
 /* What lies in the place of the stage may be anything. */
 static void test_hostile_stage(void **state) {
     (void)state;
@@ -987,6 +1067,7 @@ int main(void) {
         cmocka_unit_test(test_write_and_load),
         cmocka_unit_test(test_load_boxes_and_mismatches),
         cmocka_unit_test(test_two_at_once),
+        cmocka_unit_test(test_two_elsewhere),
         cmocka_unit_test(test_hostile_stage),
         cmocka_unit_test(test_progress),
         cmocka_unit_test(test_called_off),
