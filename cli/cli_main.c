@@ -47,7 +47,8 @@ static const command commands[] = {
     {"check", CLI_CHECK, 2, 2, cli_check, "CHECKPOINT DELTA",
      "say whether a delta would apply, and change nothing",
      "Does all that apply does but write: reads both whole and verifies base, delta and result.\n"
-     "If the target is there already, it says so and ends with 0, as apply does.\n"
+     "If the target is there already, it says so and ends with 0, as apply does, unless the\n"
+     "delta is damaged.\n"
      "\n"
      "example:\n"
      "  xorcast check step_000011 12.xorcast && echo good\n"},
@@ -70,9 +71,10 @@ static const command commands[] = {
      "serve a directory of checkpoints as versions",
      "Replays a directory of consecutive checkpoints as a trainer would publish them: loads each\n"
      "into memory, encodes it against the one before and serves it to any number of followers.\n"
-     "Names that end in numbers, as step_000012 does, give the steps, otherwise they are 0, 1,\n"
-     "2. Prints its URL first, then a line for each version. A checkpoint itself is no such\n"
-     "directory: give the one that holds it.\n"
+     "If all names end in numbers that differ, as step_000012 does, these are the steps, else\n"
+     "they are 0, 1, 2, with a warning. Names in .tmp, directories without weights and links to\n"
+     "other steps are left out. Prints its URL first, then a line for each version. A checkpoint\n"
+     "itself is no such directory: give the one that holds it.\n"
      "\n"
      "example:\n"
      "  xorcast publish checkpoints --interval 5 --wait-peers 1\n"},

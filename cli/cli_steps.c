@@ -92,6 +92,15 @@ static xorcast_status add(cli_session *session, cli_steps *steps, const char *di
     return XORCAST_OK;
 }
 
+static int by_step(const void *a, const void *b) {
+    const uint64_t x = ((const cli_step_entry *)a)->step, y = ((const cli_step_entry *)b)->step;
+    return x < y ? -1 : x > y;
+}
+
+static int by_path(const void *a, const void *b) {
+    return strcmp(((const cli_step_entry *)a)->path, ((const cli_step_entry *)b)->path);
+}
+
 static bool is_listed_twice(const cli_steps *steps, uint64_t link) {
     for (uint64_t i = 0; i < steps->count; i++)
         if (i != link && steps->at[i].device == steps->at[link].device &&
@@ -100,8 +109,9 @@ static bool is_listed_twice(const cli_steps *steps, uint64_t link) {
     return false;
 }
 
-/* `latest` and the like. */
+/* `latest` and the like. Of two links to what is no step itself, the first by name stays. */
 static void drop_links(const cli_session *session, cli_steps *steps) {
+    qsort(steps->at, steps->count, sizeof *steps->at, by_path);
     for (uint64_t i = steps->count; i-- > 0;) {
         if (!steps->at[i].is_link || !is_listed_twice(steps, i))
             continue;
@@ -109,15 +119,6 @@ static void drop_links(const cli_session *session, cli_steps *steps) {
         free(steps->at[i].path);
         steps->at[i] = steps->at[--steps->count];
     }
-}
-
-static int by_step(const void *a, const void *b) {
-    const uint64_t x = ((const cli_step_entry *)a)->step, y = ((const cli_step_entry *)b)->step;
-    return x < y ? -1 : x > y;
-}
-
-static int by_path(const void *a, const void *b) {
-    return strcmp(((const cli_step_entry *)a)->path, ((const cli_step_entry *)b)->path);
 }
 
 static void order(const cli_session *session, const char *directory, cli_steps *steps) {
@@ -132,8 +133,8 @@ static void order(const cli_session *session, const char *directory, cli_steps *
     for (uint64_t i = 0; i < steps->count; i++)
         steps->at[i].step = i;
     snprintf(text, sizeof text,
-             "the names in %.400s do not all end in numbers that differ: taken in order of names, as "
-             "steps 0 to %llu",
+             "the names in %.400s do not all end in numbers that differ: taken in order of names, "
+             "as steps 0 to %llu",
              directory, (unsigned long long)steps->count - 1);
     if (steps->count > 1)
         cli_warn(session, text);
@@ -162,7 +163,7 @@ xorcast_status cli_steps_list(cli_session *session, const char *directory, cli_s
         return cli_fail_os(session, errno, "read the directory", directory);
     xorcast_status status = read_entries(session, open_directory, directory, steps);
     closedir(open_directory);
-    if (status == XORCAST_OK)
+    if (status == XORCAST_OK && steps->count > 0)
         drop_links(session, steps);
     if (status == XORCAST_OK && steps->count == 0)
         status = cli_fail(session, XORCAST_NOT_FOUND, 0,

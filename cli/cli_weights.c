@@ -121,12 +121,20 @@ static xorcast_status refuse_more_tensors(cli_session *session, xorcast_checkpoi
                     name);
 }
 
+/* The library knows a checkpoint and not its place. */
+static xorcast_status say_where(cli_session *session, const char *path, xorcast_status status) {
+    if (status != XORCAST_LAYOUT_MISMATCH)
+        return status;
+    const xorcast_error failure = cli_failure(session, status);
+    return cli_fail(session, status, 0, "%.300s: %.600s", path, failure.text);
+}
+
 xorcast_status cli_weights_load(cli_session *session, const char *path, cli_weights *weights) {
     xorcast_checkpoint *checkpoint;
     CLI_TRY(xorcast_checkpoint_open(session->context, path, NULL, &checkpoint));
     xorcast_status status = refuse_more_tensors(session, checkpoint, path, weights);
     if (status == XORCAST_OK)
-        status = load(session, checkpoint, weights);
+        status = say_where(session, path, load(session, checkpoint, weights));
     xorcast_checkpoint_close(checkpoint);
     return status;
 }

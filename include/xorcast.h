@@ -512,7 +512,8 @@ XORCAST_API xorcast_status xorcast_checkpoint_diff(xorcast_context *context, con
                                                    const xorcast_delta_options *options,
                                                    const xorcast_sink *sink,
                                                    xorcast_delta_info *info_out) XORCAST_MUST_USE;
-/* What xorcast_checkpoint_apply without `out_path` would say, and nothing written. */
+/* What xorcast_checkpoint_apply without `out_path` would say, and nothing written. The delta is
+ * read whole also where the target is there already. */
 XORCAST_API xorcast_status xorcast_checkpoint_check(xorcast_context *context, const char *path,
                                                     const xorcast_source *source,
                                                     xorcast_delta_info *info_out) XORCAST_MUST_USE;

@@ -47,7 +47,6 @@ xorcast_bundle *xorcast_checkpoint_bundle(xorcast_checkpoint *checkpoint) {
 /* Where each tensor of the bundle stands in the checkpoint. */
 typedef struct load {
     xorcast_bundle *from, *to;
-    const char *path; /* of one of its files, for messages; NULL: it has none */
     const xorcast_bundle *part; /* of `to`, what is loaded now: all, or a share */
     uint64_t *places;
     xci_device_fill *fill;     /* into device memory: */
@@ -77,8 +76,7 @@ static xorcast_status find_source(const load *l, uint64_t tensor, uint64_t *inde
             return XORCAST_OK;
     const xci_place place = {tensor, XORCAST_NO_INDEX, 0};
     FAIL_AT(l->to->context, XORCAST_LAYOUT_MISMATCH, place,
-            "the checkpoint%s%.300s has no tensor %.300s; it is of another model",
-            l->path != NULL ? " of " : "", l->path != NULL ? l->path : "",
+            "the checkpoint has no tensor %.300s; it is of another model",
             l->to->tensors[tensor].name);
 }
 
@@ -203,8 +201,6 @@ xorcast_status xorcast_checkpoint_load(xorcast_checkpoint *checkpoint, xorcast_b
     TRY(xci_bundle_need_sealed(bundle));
     TRY(xci_allocate_array(bundle->context, bundle->tensor_count, sizeof(uint64_t), &memory));
     load l = {.from = checkpoint->bundle, .to = bundle, .places = memory};
-    if (checkpoint->listing.shard_count > 0)
-        l.path = checkpoint->listing.shards[0].path;
     xci_progress_begin(bundle->context, bundle->layout.total_bytes);
     const xorcast_status status = load_all(&l);
     xci_progress_end(bundle->context);

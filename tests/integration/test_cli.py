@@ -224,6 +224,10 @@ class Repeated(ToolTest):
         row, = rows(self.good("check", live, self.delta, "--json").stdout)
         self.assertTrue(row["already_there"])
         self.assertEqual(self.good("apply", live, self.delta, "-q").stdout, b"")
+        damaged = bytearray(self.delta.read_bytes())
+        damaged[len(damaged) // 2] ^= 1
+        self.path("damaged").write_bytes(damaged)
+        self.bad(21, "check", live, self.path("damaged"))
 
     def test_one_file(self):
         live, delta = copy_of(weights_in(self.old), self.path("live.safetensors")), self.path("d")

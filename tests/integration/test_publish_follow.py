@@ -286,6 +286,37 @@ class Publishing(Following):
             publisher.finish()
             seen = publisher.rows("open") + versions(publisher)
             self.assertEqual([row["version"]["step"] for row in seen], numbers)
+            said = self.good("publish", folder, "--linger", 0).stderr
+            self.assertEqual(b"in order of names" in said, numbers[0] == 0)
+
+    def test_what_is_no_step(self):
+        """What training leaves beside its checkpoints neither ends a run nor moves its steps."""
+        steps, folder = self.steps("source", 3), self.path("run")
+        for step, name in zip(steps, ("checkpoint-50", "checkpoint-200", "checkpoint-450")):
+            copy_of(step, folder / name)
+        copy_of(steps[0], folder / "checkpoint-460.tmp")
+        (folder / "runs").mkdir()
+        (folder / "latest").symlink_to("checkpoint-450")
+        publisher, _ = self.publish(folder)
+        publisher.finish()
+        seen = publisher.rows("open") + versions(publisher)
+        self.assertEqual([row["version"]["step"] for row in seen], [50, 200, 450])
+        said = self.good("publish", folder, "--linger", 0).stderr.decode().splitlines()
+        self.assertEqual(len(said), 3, said)
+        for name, why in (("460.tmp", "being written"), ("runs", "no .safetensors"),
+                          ("latest", "a link to another step")):
+            line, = [line for line in said if f"{name} is left out" in line]
+            self.assertIn(why, line)
+
+    def test_only_links(self):
+        """Steps may lie elsewhere; of two links to one, one is taken."""
+        steps, folder = self.steps("source", 2), self.path("links")
+        folder.mkdir()
+        for i, step in enumerate(steps + [steps[1]]):
+            (folder / f"s{i}").symlink_to(step.absolute())
+        publisher, _ = self.publish(folder)
+        publisher.finish()
+        self.assertEqual([row["version"]["step"] for row in versions(publisher)], [1])
 
     def test_single_files(self):
         steps = generate(self.path("source"), "--bytes", "500k", "--steps", 3)
@@ -363,7 +394,8 @@ class Publishing(Following):
             publisher.finish(33)
             follower.finish(40)
             self.same(self.path(other[1]), steps[1])
-        self.assertIn(publisher.error()["status"], ("LAYOUT_MISMATCH", "NOT_FOUND"))
+        self.assertEqual(publisher.error()["status"], "LAYOUT_MISMATCH")
+        self.assertIn(str(steps[2]), publisher.error()["text"])
 
     def test_scratch_is_bounded(self):
         steps = self.steps(count=2)
