@@ -4,6 +4,7 @@
 
 #include "json_lines.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -225,6 +226,16 @@ static void print_phase(const char *name, const phase_sums *phase) {
                  time_in_words(phase->pause_ns / (phase->steps * SAMPLERS)).text);
 }
 
+static void print_rewards(const end_report *report) {
+    if (report->reward_window == 0)
+        return;
+    (void)printf("reward    %.3f at first", report->first_reward);
+    if (!isnan(report->rl_reward))
+        (void)printf(", %.3f after warm-up", report->rl_reward);
+    (void)printf(", %.3f at last (means of %llu steps)\n", report->last_reward,
+                 (unsigned long long)report->reward_window);
+}
+
 void display_end(display *self, const end_report *report) {
     if (self->run->json) {
         json_end(report);
@@ -233,11 +244,7 @@ void display_end(display *self, const end_report *report) {
     (void)printf("%s\n", self->live ? "\r\033[K" : "");
     print_phase("warm-up", &self->warmup);
     print_phase("RL", &self->rl);
-    (void)printf("reward    %.3f at first", report->first_reward);
-    if (report->rl_reward > 0)
-        (void)printf(", %.3f after warm-up", report->rl_reward);
-    (void)printf(", %.3f at last (means of %llu steps)\n", report->last_reward,
-                 (unsigned long long)report->reward_window);
+    print_rewards(report);
     (void)printf("pause     %s at most; %.0f %% of fetching and staging went on beside "
                  "generation\n",
                  time_in_words(self->longest_pause_ns).text,

@@ -32,8 +32,9 @@ typedef struct step_report {
 
 typedef struct end_report {
     uint64_t seconds_ns;
-    double first_reward, last_reward; /* means over the first and the last `reward_window` steps */
-    double rl_reward;                 /* mean over the first such steps of the RL phase, or 0 */
+    /* Means over the first and the last `reward_window` steps, and over the first of the RL phase;
+     * NAN: there are no such steps. */
+    double first_reward, last_reward, rl_reward;
     uint64_t reward_window;
     uint64_t sampler_bytes_equal[SAMPLERS]; /* of full_bytes */
     uint64_t full_bytes, versions;

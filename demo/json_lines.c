@@ -2,6 +2,7 @@
  * escape, but for the name of a GPU. */
 #include "json_lines.h"
 
+#include <math.h>
 #include <stdio.h>
 
 static void print_stamp(const char *name, const stamp *version) {
@@ -72,17 +73,25 @@ void json_step(const step_report *report) {
     (void)fflush(stdout);
 }
 
+static void print_reward(const char *key, double reward) {
+    if (isnan(reward))
+        (void)printf(",\"%s\":null", key);
+    else
+        (void)printf(",\"%s\":%.9g", key, reward);
+}
+
 void json_end(const end_report *report) {
     (void)printf("{\"type\":\"end\",\"equal\":%s,\"full_bytes\":%llu,\"sampler_bytes_equal\":[",
                  report->equal ? "true" : "false", (unsigned long long)report->full_bytes);
     for (size_t i = 0; i < SAMPLERS; i++)
         (void)printf("%s%llu", i > 0 ? "," : "",
                      (unsigned long long)report->sampler_bytes_equal[i]);
-    (void)printf("],\"versions\":%llu,\"rollouts_recomputed\":%llu,\"reward_window\":%llu,"
-                 "\"first_reward\":%.9g,\"rl_first_reward\":%.9g,\"last_reward\":%.9g,"
-                 "\"seconds\":%.3f}\n",
+    (void)printf("],\"versions\":%llu,\"rollouts_recomputed\":%llu,\"reward_window\":%llu",
                  (unsigned long long)report->versions, (unsigned long long)report->rollouts_checked,
-                 (unsigned long long)report->reward_window, report->first_reward, report->rl_reward,
-                 report->last_reward, (double)report->seconds_ns / 1e9);
+                 (unsigned long long)report->reward_window);
+    print_reward("first_reward", report->first_reward);
+    print_reward("rl_first_reward", report->rl_reward);
+    print_reward("last_reward", report->last_reward);
+    (void)printf(",\"seconds\":%.3f}\n", (double)report->seconds_ns / 1e9);
     (void)fflush(stdout);
 }

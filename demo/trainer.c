@@ -15,6 +15,7 @@
 #include "stopwatch.h"
 #include "weights_bundle.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -267,7 +268,7 @@ static double mean_reward(const trainer *self, uint64_t first, uint64_t count) {
     double sum = 0;
     for (uint64_t step = first; step < first + count; step++)
         sum += (double)self->rewards[step];
-    return count == 0 ? 0.0 : sum / (double)count;
+    return count == 0 ? (double)NAN : sum / (double)count;
 }
 
 static bool finish(trainer *self, uint64_t begin_ns) {
@@ -288,8 +289,8 @@ static bool finish(trainer *self, uint64_t begin_ns) {
     report.last_reward = mean_reward(self, steps - report.reward_window + 1, report.reward_window);
     /* The first rollouts of the RL phase's own weights reach the learner two steps into it. */
     const uint64_t rl = self->run->warmup_steps + 2;
-    if (rl + report.reward_window <= steps)
-        report.rl_reward = mean_reward(self, rl, report.reward_window);
+    report.rl_reward =
+        mean_reward(self, rl, rl + report.reward_window <= steps ? report.reward_window : 0);
     report.seconds_ns = now_ns() - begin_ns;
     display_end(self->screen, &report);
     return report.equal && ended;

@@ -211,6 +211,10 @@ def check_options():
     check(done.returncode == 0 and "--dtype" in done.stdout, "--help")
     done, _ = run("--steps", "0")
     check(done.returncode == 0 and "All equal" in done.stdout, f"no steps: {done.stdout}")
+    done, _ = run("--json", "--steps", "1")
+    end = reports(done.stdout)[-1]
+    check(end["first_reward"] == end["last_reward"] and end["rl_first_reward"] is None,
+          f"one step: {end}")
     done, _ = run("--steps", "2")
     check(done.returncode == 0 and done.stdout.count(" warm ") == 2, "plain lines")
     check("\x1b" not in done.stdout and "\r" not in done.stdout, "a pipe gets no escapes")
