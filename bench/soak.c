@@ -246,11 +246,17 @@ static void ended_well(pid_t pid, int which) {
     }
 }
 
+/* Has it ended? Its status stays to be fetched. */
+static bool is_over(pid_t pid) {
+    siginfo_t facts = {0};
+    return waitid(P_PID, (id_t)pid, &facts, WEXITED | WNOHANG | WNOWAIT) != 0 || facts.si_pid != 0;
+}
+
 /* Until the trainer has published all, a sampler is killed now and then. Returns how often. */
 static uint64_t kill_now_and_then(const options *o, shared *all, pid_t trainer, pid_t *sampler) {
     uint64_t kills = 0;
     double last = measure_now();
-    while (all->published < o->versions && waitpid(trainer, NULL, WNOHANG) == 0) {
+    while (all->published < o->versions && !is_over(trainer)) {
         usleep(20000);
         if (measure_now() - last < 1e-3 * (double)o->kill || o->kill == 0) {
             continue;
@@ -287,6 +293,9 @@ static uint64_t run_all(const options *o, shared *all) {
         pids[i] = start_sampler(o, all, i);
     }
     const uint64_t kills = kill_now_and_then(o, all, pids[TRAINER], &pids[KILLED]);
+    if (all->published < o->versions) {
+        ended_well(pids[TRAINER], TRAINER);
+    }
     for (int i = STEADY; i < PROCESSES; i++) {
         ended_well(pids[i], i);
     }

@@ -274,18 +274,20 @@ xorcast_status xorcast_checkpoint_apply(xorcast_context *context, const char *pa
     return status;
 }
 
+static xorcast_status check(xci_update *update, const char *path, const xorcast_source *source) {
+    xorcast_delta_choices choices;
+    TRY(xci_update_open(update, path, source));
+    if (update->is_target) /* the delta may be damaged all the same */
+        return xorcast_delta_explain(update->context, source, &choices);
+    TRY(xci_update_match(update));
+    return xci_update_run(update);
+}
+
 xorcast_status xorcast_checkpoint_check(xorcast_context *context, const char *path,
                                         const xorcast_source *source,
                                         xorcast_delta_info *info_out) {
     xci_update update = {.context = context};
-    xorcast_delta_choices choices;
-    xorcast_status status = xci_update_open(&update, path, source);
-    if (status == XORCAST_OK && !update.is_target)
-        status = xci_update_match(&update);
-    if (status == XORCAST_OK && !update.is_target)
-        status = xci_update_run(&update);
-    else if (status == XORCAST_OK) /* good for others, or damaged? */
-        status = xorcast_delta_explain(context, source, &choices);
+    const xorcast_status status = check(&update, path, source);
     if (status == XORCAST_OK && info_out != NULL) {
         *info_out = update.delta.manifest.info;
         info_out->already = update.is_target ? XORCAST_ALREADY_THERE : XORCAST_ALREADY_NOT;
