@@ -571,17 +571,20 @@ class Terminal(ToolTest):
                     tool.remove(self.path("out"))
 
     def on_terminal(self, *arguments):
-        """What a terminal at standard error is sent."""
+        """All that a terminal at standard error is sent: it comes in pieces, some of them after the
+        command has ended."""
         master, slave = pty.openpty()
+        with open(master, "rb", buffering=0) as terminal:
+            with open(slave, "wb", buffering=0) as standard_error:
+                self.good(*arguments, stderr=standard_error)
+            return b"".join(iter(lambda: self.piece_of(terminal), b""))
+
+    def piece_of(self, terminal):
         try:
-            self.good(*arguments, stderr=slave)
-            os.set_blocking(master, False)
-            return os.read(master, 1 << 16)
-        except BlockingIOError:
+            return terminal.read(1 << 16)
+        except OSError as error:
+            self.assertEqual(error.errno, errno.EIO)  # nobody can write to it any more
             return b""
-        finally:
-            os.close(slave)
-            os.close(master)
 
     def test_quiet(self):
         old, new = generate(self.path("steps"), "--bytes", "500k")
